@@ -79,7 +79,7 @@ enum {
 /* ---- a problem: one point of the operator's axes, with attributes and dtypes ---------------------------------- */
 
 typedef struct bp_axis {
-  const char *name;
+  const char* name;
   int64_t value;
 } bp_axis;
 
@@ -87,21 +87,21 @@ typedef int32_t bp_attr_type;
 enum { BP_ATTR_BOOL = 1, BP_ATTR_INT = 2, BP_ATTR_FLOAT = 3, BP_ATTR_STRING = 4 };
 
 typedef struct bp_attr {
-  const char *name;
+  const char* name;
   bp_attr_type type;
   int64_t i; /* BOOL (0 or 1) and INT */
   double f;  /* FLOAT */
-  const char *s;
+  const char* s;
 } bp_attr;
 
 typedef struct bp_problem {
   uint32_t struct_size;
   int32_t world; /* number of ranks */
   uint32_t axis_count;
-  const bp_axis *axes;
+  const bp_axis* axes;
   uint32_t attr_count;
-  const bp_attr *attrs;   /* every declared attribute is present, with its default where the user gave none */
-  const bp_dtype *dtypes; /* one per port; BP_NONE: absent */
+  const bp_attr* attrs;   /* every declared attribute is present, with its default where the user gave none */
+  const bp_dtype* dtypes; /* one per port; BP_NONE: absent */
 } bp_problem;
 
 /* ---- tensors ------------------------------------------------------------------------------------------------- */
@@ -110,7 +110,7 @@ typedef int32_t bp_memory;
 enum { BP_MEMORY_HOST = 0, BP_MEMORY_CUDA = 1, BP_MEMORY_OPAQUE = 2 };
 
 typedef struct bp_tensor {
-  void *data;     /* may be NULL where the port is absent or an extent is zero */
+  void* data;     /* may be NULL where the port is absent or an extent is zero */
   bp_dtype dtype; /* BP_NONE: the port is absent */
   bp_memory memory;
   int32_t ndim;
@@ -141,39 +141,39 @@ enum {
 };
 
 typedef struct bp_port {
-  const char *name;
+  const char* name;
   bp_port_kind kind;
-  const char *shape;           /* per rank, over the axes, W and + - * / ceil_div(a,b): "M, ceil_div(K, 64), 2" */
+  const char* shape;           /* per rank, over the axes, W and + - * / ceil_div(a,b): "M, ceil_div(K, 64), 2" */
   int32_t row_axis;            /* the axis that counts rows; -1: none */
   uint32_t reduction_axes;     /* bit a set: axis a runs along the reduction; several bits flatten in axis order */
   int32_t reduction_block;     /* how many reduction indices one entry covers: 1, or 32 / 128 for block scales */
-  const char *reduction_group; /* ports of one group are permuted together; NULL: none */
-  const char *scale_of;        /* SCALE: the port it scales */
+  const char* reduction_group; /* ports of one group are permuted together; NULL: none */
+  const char* scale_of;        /* SCALE: the port it scales */
   bp_distribution distribution;
   int32_t sharded_axis;
   uint32_t dtypes;             /* BP_DTYPE_BIT mask of what may be stored */
   uint32_t order_exact_dtypes; /* OUTPUT: stored dtypes for which no order of summation can move bytes */
   uint32_t flags;
-  const char *transposed_by;   /* BOOL attribute: when true the two axes of transposed_axes swap in storage (strides) */
-  uint32_t transposed_axes;    /* bit mask of exactly two axes; 0 where transposed_by is NULL */
-  const char *aliases;       /* comma list of other names that case files use for this port */
+  const char* transposed_by; /* BOOL attribute: when true the two axes of transposed_axes swap in storage (strides) */
+  uint32_t transposed_axes;  /* bit mask of exactly two axes; 0 where transposed_by is NULL */
+  const char* aliases;       /* comma list of other names that case files use for this port */
 } bp_port;
 
 typedef struct bp_axis_decl {
-  const char *name;
-  const char *summary;
+  const char* name;
+  const char* summary;
 } bp_axis_decl;
 
 typedef struct bp_attr_decl {
-  const char *name;
+  const char* name;
   bp_attr_type type;
-  const char *default_value; /* as text: "true", "0", "1e-6", "aiv" */
-  const char *summary;
+  const char* default_value; /* as text: "true", "0", "1e-6", "aiv" */
+  const char* summary;
 } bp_attr_decl;
 
 typedef struct bp_dtype_mode {
-  const char *name;       /* value of the `dtype` axis: "bf16", "mxfp8" */
-  const bp_dtype *dtypes; /* one per port, for ports that are present; BP_NONE: this mode cannot have the port */
+  const char* name;       /* value of the `dtype` axis: "bf16", "mxfp8" */
+  const bp_dtype* dtypes; /* one per port, for ports that are present; BP_NONE: this mode cannot have the port */
 } bp_dtype_mode;
 
 /* ---- implementations ------------------------------------------------------------------------------------------ */
@@ -189,13 +189,13 @@ enum {
 };
 
 typedef struct bp_implementation {
-  const char *id;            /* backend, arithmetic recipe, schedule: "cpu-fp32fma-chain256" */
-  const char *summary;       /* one sentence */
-  const char *defect;        /* NULL, or what is wrong with this deliberately variant control */
-  bp_mode mode;              /* the mode under which it may be selected; the first of a mode is that mode's default */
+  const char* id;      /* backend, arithmetic recipe, schedule: "cpu-fp32fma-chain256" */
+  const char* summary; /* one sentence */
+  const char* defect;  /* NULL, or what is wrong with this deliberately variant control */
+  bp_mode mode;        /* the mode under which it may be selected; the first of a mode is that mode's default */
   uint32_t flags;
-  const char *order_witness; /* id of the same arithmetic in another order; NULL: the reduction axis is permuted */
-  const void *data;          /* the operator's own */
+  const char* order_witness; /* id of the same arithmetic in another order; NULL: the reduction axis is permuted */
+  const void* data;          /* the operator's own */
 } bp_implementation;
 
 /* ---- communication -------------------------------------------------------------------------------------------- */
@@ -213,20 +213,20 @@ typedef struct bp_comm {
   uint32_t struct_size;
   int32_t rank;
   int32_t world;
-  void *handle; /* the backend's own communicator (ncclComm_t, MPI_Comm *); NULL for threads */
-  void *self;
-  bp_status (*barrier)(const struct bp_comm *, void *stream);
-  bp_status (*all_gather)(const struct bp_comm *, const void *send, void *recv, size_t bytes_per_rank, void *stream);
+  void* handle; /* the backend's own communicator (ncclComm_t, MPI_Comm *); NULL for threads */
+  void* self;
+  bp_status (*barrier)(const struct bp_comm*, void* stream);
+  bp_status (*all_gather)(const struct bp_comm*, const void* send, void* recv, size_t bytes_per_rank, void* stream);
   /* count: elements that each rank receives */
-  bp_status (*reduce_scatter)(const struct bp_comm *, const void *send, void *recv, size_t count, bp_dtype dtype,
-                              bp_reduce_order order, void *stream);
-  bp_status (*all_reduce)(const struct bp_comm *, const void *send, void *recv, size_t count, bp_dtype dtype,
-                          bp_reduce_order order, void *stream);
-  bp_status (*all_to_all)(const struct bp_comm *, const void *send, void *recv, size_t bytes_per_peer, void *stream);
+  bp_status (*reduce_scatter)(const struct bp_comm*, const void* send, void* recv, size_t count, bp_dtype dtype,
+                              bp_reduce_order order, void* stream);
+  bp_status (*all_reduce)(const struct bp_comm*, const void* send, void* recv, size_t count, bp_dtype dtype,
+                          bp_reduce_order order, void* stream);
+  bp_status (*all_to_all)(const struct bp_comm*, const void* send, void* recv, size_t bytes_per_peer, void* stream);
   /* arrays of `world` entries */
-  bp_status (*all_to_all_v)(const struct bp_comm *, const void *send, const size_t *send_bytes,
-                            const size_t *send_offsets, void *recv, const size_t *recv_bytes,
-                            const size_t *recv_offsets, void *stream);
+  bp_status (*all_to_all_v)(const struct bp_comm*, const void* send, const size_t* send_bytes,
+                            const size_t* send_offsets, void* recv, const size_t* recv_bytes,
+                            const size_t* recv_offsets, void* stream);
 } bp_comm;
 
 /* ---- one call on one rank -------------------------------------------------------------------------------------- */
@@ -239,15 +239,15 @@ typedef struct bp_context {
   int32_t processors; /* streaming multiprocessors it may use, 0 = all; must not change bytes */
   bp_mode mode;
   bp_comm_mode comm_mode;
-  const bp_problem *problem;
-  const bp_implementation *implementation;
-  const bp_comm *comm; /* never NULL */
-  void *stream;
-  void *workspace; /* workspace_size bytes, content unspecified */
+  const bp_problem* problem;
+  const bp_implementation* implementation;
+  const bp_comm* comm; /* never NULL */
+  void* stream;
+  void* workspace; /* workspace_size bytes, content unspecified */
   size_t workspace_bytes;
-  char *executed; /* write here the id of what really ran (C7) */
+  char* executed; /* write here the id of what really ran (C7) */
   size_t executed_size;
-  char *error; /* on failure: one sentence */
+  char* error; /* on failure: one sentence */
   size_t error_size;
 } bp_context;
 
@@ -263,7 +263,7 @@ typedef struct bp_device {
   bp_memory memory;
   int32_t ordinal;
   int32_t processors;
-  const char *name;
+  const char* name;
 } bp_device;
 
 enum {
@@ -274,50 +274,51 @@ enum {
 typedef struct bp_operator {
   uint32_t abi_version; /* BP_ABI_VERSION */
   uint32_t struct_size; /* sizeof(bp_operator) */
-  const char *name;
-  const char *summary;
-  const char *rows;           /* number of logical output rows over all ranks, as an expression: "W * M" */
-  const char *row_count_axis; /* the axis that batch_size varies: "M" */
-  const char *aliases;        /* comma list of names that case files use: "AllGatherMatmul, AllGatherMatmulV2" */
-  const char *ignored_attrs;  /* comma list of attributes that case files carry and that have no meaning here */
+  const char* name;
+  const char* summary;
+  const char* rows;           /* number of logical output rows over all ranks, as an expression: "W * M" */
+  const char* row_count_axis; /* the axis that batch_size varies: "M" */
+  const char* aliases;        /* comma list of names that case files use: "AllGatherMatmul, AllGatherMatmulV2" */
+  const char* ignored_attrs;  /* comma list of attributes that case files carry and that have no meaning here */
   uint32_t flags;
   uint32_t port_count;
-  const bp_port *ports;
+  const bp_port* ports;
   uint32_t axis_count;
-  const bp_axis_decl *axes;
+  const bp_axis_decl* axes;
   uint32_t attr_count;
-  const bp_attr_decl *attrs;
+  const bp_attr_decl* attrs;
   uint32_t dtype_mode_count;
-  const bp_dtype_mode *dtype_modes;
+  const bp_dtype_mode* dtype_modes;
   uint32_t implementation_count;
-  const bp_implementation *implementations;
+  const bp_implementation* implementations;
   uint32_t threshold_count; /* row counts at which the operator changes tiles, grid or path */
-  const int64_t *thresholds;
+  const int64_t* thresholds;
 
   /* BP_OK, or BP_INVALID with one sentence in error: every constraint of the operator. */
-  bp_status (*validate)(const bp_problem *, char *error, size_t error_size);
+  bp_status (*validate)(const bp_problem*, char* error, size_t error_size);
   /* Bytes of workspace that `run` needs on this rank. NULL: none. */
-  size_t (*workspace_size)(const bp_implementation *, const bp_problem *, int32_t rank);
+  size_t (*workspace_size)(const bp_implementation*, const bp_problem*, int32_t rank);
   /* Compute. `tensors` has one entry per port. Called on every rank at once. */
-  bp_status (*run)(const bp_context *, const bp_tensor *tensors);
+  bp_status (*run)(const bp_context*, const bp_tensor* tensors);
   /* As run, in FP64: outputs are BP_FP64 tensors. NULL: no accuracy check. */
-  bp_status (*reference)(const bp_context *, const bp_tensor *tensors);
+  bp_status (*reference)(const bp_context*, const bp_tensor* tensors);
   /* Relations that the implementation promises for this problem on this device: a mask of BP_REPEAT, ... */
-  uint32_t (*promises)(const bp_implementation *, const bp_problem *, const bp_device *);
+  uint32_t (*promises)(const bp_implementation*, const bp_problem*, const bp_device*);
   /* Optional; NULL: the ports' shapes as written. Fills ndim and shape of every port. */
-  bp_status (*infer_shapes)(const bp_problem *, bp_tensor *tensors, char *error, size_t error_size);
+  bp_status (*infer_shapes)(const bp_problem*, bp_tensor* tensors, char* error, size_t error_size);
   /* Optional; NULL: from the ports' row axis and distribution. All places of logical row `row`; returns how many there
    * are, writes at most `capacity`. */
-  size_t (*locate)(const bp_problem *, int64_t row, bp_location *, size_t capacity);
-  /* Optional memory of the operator's own; all four or none. Sizes in bytes; copy directions: 0 to device, 1 to host. */
-  void *(*alloc)(size_t bytes, int32_t rank);
-  void (*release)(void *, int32_t rank);
-  bp_status (*copy)(void *to, const void *from, size_t bytes, int32_t direction, int32_t rank);
+  size_t (*locate)(const bp_problem*, int64_t row, bp_location*, size_t capacity);
+  /* Optional memory of the operator's own; all four or none. Sizes in bytes; copy directions: 0 to device, 1 to host.
+   */
+  void* (*alloc)(size_t bytes, int32_t rank);
+  void (*release)(void*, int32_t rank);
+  bp_status (*copy)(void* to, const void* from, size_t bytes, int32_t direction, int32_t rank);
   bp_status (*synchronise)(int32_t rank);
 } bp_operator;
 
 /* A shared library exports this one function: it returns its tables and their number. */
-typedef const bp_operator *const *(*bp_operators_function)(uint32_t harness_abi_version, uint32_t *count);
+typedef const bp_operator* const* (*bp_operators_function)(uint32_t harness_abi_version, uint32_t* count);
 #define BP_OPERATORS_SYMBOL "batchproof_operators"
 
 #ifdef __cplusplus

@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /* Value of an axis; -1 where the problem has none of that name (extents are never negative). */
-static inline int64_t bp_axis_value(const bp_problem *problem, const char *name) {
+static inline int64_t bp_axis_value(const bp_problem* problem, const char* name) {
   for (uint32_t i = 0; i < problem->axis_count; ++i) {
     if (strcmp(problem->axes[i].name, name) == 0) return problem->axes[i].value;
   }
@@ -23,7 +23,7 @@ static inline int64_t bp_axis_value(const bp_problem *problem, const char *name)
 }
 
 /* The attribute, or NULL. */
-static inline const bp_attr *bp_find_attr(const bp_problem *problem, const char *name) {
+static inline const bp_attr* bp_find_attr(const bp_problem* problem, const char* name) {
   for (uint32_t i = 0; i < problem->attr_count; ++i) {
     if (strcmp(problem->attrs[i].name, name) == 0) return &problem->attrs[i];
   }
@@ -31,14 +31,14 @@ static inline const bp_attr *bp_find_attr(const bp_problem *problem, const char 
 }
 
 /* A BOOL or INT attribute; 0 where absent. */
-static inline int64_t bp_attr_int(const bp_problem *problem, const char *name) {
-  const bp_attr *attr = bp_find_attr(problem, name);
+static inline int64_t bp_attr_int(const bp_problem* problem, const char* name) {
+  const bp_attr* attr = bp_find_attr(problem, name);
   return attr != NULL ? attr->i : 0;
 }
 
 /* A STRING attribute; "" where absent. */
-static inline const char *bp_attr_string(const bp_problem *problem, const char *name) {
-  const bp_attr *attr = bp_find_attr(problem, name);
+static inline const char* bp_attr_string(const bp_problem* problem, const char* name) {
+  const bp_attr* attr = bp_find_attr(problem, name);
   return attr != NULL && attr->s != NULL ? attr->s : "";
 }
 
@@ -47,7 +47,7 @@ static inline const char *bp_attr_string(const bp_problem *problem, const char *
 __attribute__((format(printf, 4, 5)))
 #endif
 static inline bp_status
-bp_fail(char *error, size_t error_size, bp_status status, const char *format, ...) {
+bp_fail(char* error, size_t error_size, bp_status status, const char* format, ...) {
   if (error != NULL && error_size > 0) {
     va_list args;
     va_start(args, format);
@@ -58,7 +58,7 @@ bp_fail(char *error, size_t error_size, bp_status status, const char *format, ..
 }
 
 /* Records what really ran (C7). */
-static inline void bp_executed(const bp_context *context, const char *id) {
+static inline void bp_executed(const bp_context* context, const char* id) {
   if (context->executed != NULL && context->executed_size > 0) {
     snprintf(context->executed, context->executed_size, "%s", id);
   }

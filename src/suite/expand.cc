@@ -89,6 +89,7 @@ class CaseExpander {
   Cell common_cell() const {
     Cell cell;
     cell.op = plan_.op;
+    cell.op_name = plan_.op->name;
     cell.impl = plan_.impl;
     cell.standard = case_.standard;
     if (cell.standard.bi && options_.relations != 0) cell.standard.bi->relations = options_.relations;
@@ -307,6 +308,7 @@ class CaseExpander {
 // A case that cannot run here, under the names that it has in the file.
 Cell unavailable(const Case& loaded) {
   Cell cell;
+  cell.op_name = loaded.op;
   cell.standard = loaded.standard;
   cell.expect = loaded.expect;
   cell.allow_vacuous = loaded.allow_vacuous;

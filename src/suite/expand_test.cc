@@ -61,6 +61,7 @@ TEST(Expand, OneCell) {
   EXPECT_EQ(cell.axes,
             (std::vector<std::pair<std::string, std::string>>{{"K", "8"}, {"M", "4"}, {"N", "2"}, {"W", "2"}}));
   EXPECT_EQ(cell.op, &test_operators::kGather);
+  EXPECT_EQ(cell.op_name, "fake_gather");
   EXPECT_STREQ(cell.impl->id, "ref");  // not the witness that stands first
   EXPECT_EQ(cell.problem.world, 2);
   EXPECT_EQ(cell.problem.axes, (std::map<std::string, std::int64_t>{{"K", 8}, {"M", 4}, {"N", 2}}));
@@ -356,7 +357,7 @@ TEST(Expand, Errors) {
 
 TEST(Expand, TooManyPoints) {
   std::string values = "0";
-  for (int i = 1; i < 101; ++i) values += "," + std::to_string(i);
+  for (int i = 1; i < 101; ++i) values.append(",").append(std::to_string(i));
   const std::string axes = "\"M\": [" + values + "], \"K\": [" + values + "], \"N\": [" + values + "], \"W\": [2]";
   EXPECT_EQ(error_of(gather_axes(axes)), "s:2:44: the suite has more than 1000000 points; split it");
 }
@@ -473,6 +474,7 @@ TEST(ExpandAtk, CasesThatCannotRunKeepTheirNames) {
   ASSERT_EQ(unknown.size(), 1u);
   EXPECT_EQ(unknown[0].id, "MatmulAlltoAll/-/a");
   EXPECT_EQ(unknown[0].op, nullptr);
+  EXPECT_EQ(unknown[0].op_name, "MatmulAlltoAll");
   EXPECT_EQ(unknown[0].case_name, "a");
   EXPECT_EQ(unknown[0].position.text(), "s:1:2");
   EXPECT_EQ(unknown[0].skip_reason, "operator MatmulAlltoAll is not available in this build");

@@ -3,6 +3,7 @@
 // Every message and every position here was written down by counting characters in the text, not by running the code.
 #include "src/suite/json_source.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -178,8 +179,7 @@ TEST(JsonSource, Numbers) {
   EXPECT_EQ(error_of("[-]"), "f:1:2: '-' is not a JSON number");
   EXPECT_EQ(error_of("[01]"), "f:1:3: expected ',' or ']', found '1'");
   EXPECT_EQ(error_of("[+1]"), "f:1:2: expected a value or ']', found '+1'");
-  EXPECT_EQ(error_of("[" + std::string(400, '9') + "]"),
-            "f:1:2: the number " + std::string(40, '9') + "... is too large");
+  EXPECT_EQ(error_of(fmt::format("[{:9>400}]", "")), fmt::format("f:1:2: the number {:9>40}... is too large", ""));
   EXPECT_EQ(error_of("[nullx]"), "f:1:6: expected ',' or ']', found 'x'");
   EXPECT_EQ(error_of("[false1]"), "f:1:7: expected ',' or ']', found '1'");
   EXPECT_EQ(error_of("[1.5.2]"), "f:1:5: expected ',' or ']', found '.2'");
@@ -216,8 +216,8 @@ TEST(JsonSource, Size) {
 TEST(JsonSource, QuoteKeepsMessagesPrintable) {
   EXPECT_EQ(quote("plain"), "\"plain\"");
   EXPECT_EQ(quote(std::string_view("a\x1B[31m\0", 7)), "\"a\\x1b[31m\\x00\"");
-  const std::string wide = std::string(79, 'x') + "\xE2\x82\xAC" + "tail";
-  EXPECT_EQ(quote(wide), "\"" + std::string(79, 'x') + "...\"");
+  // Cut between characters, not inside one.
+  EXPECT_EQ(quote(fmt::format("{:x>79}\xE2\x82\xAC tail", "")), fmt::format("\"{:x>79}...\"", ""));
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ TEST(LoadAtk, NamesBecomeUniqueAndFitCellIds) {
     return fmt::format(R"({{"name": "{}", "aclnn_name": "Nothing", "inputs": [{}]}})", name, kX1);
   };
   const Result<Suite> suite =
-      load("[" + one("mm") + "," + one("mm#2") + "," + one("mm") + "," + one("mm") + "," + one("a/b,c d") + "]");
+      load(fmt::format("[{},{},{},{},{}]", one("mm"), one("mm#2"), one("mm"), one("mm"), one("a/b,c d")));
   ASSERT_TRUE(suite.has_value()) << suite.error().message;
   std::vector<std::string> names;
   for (const Case& c : suite->cases) names.push_back(c.name);

@@ -119,6 +119,7 @@ struct Suite {
 struct Cell {
   std::string id;                   // op/impl/case/AXIS=value,... with sorted axes
   const bp_operator* op = nullptr;  // nullptr, like impl, only where skip_reason is set
+  std::string op_name;              // the operator's name, as the file has it where op is nullptr
   const bp_implementation* impl = nullptr;
   Problem problem;
   bp_comm_mode comm_mode = BP_COMM_OFF;

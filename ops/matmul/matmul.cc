@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// matmul: y(M, N) = x1(M, K) . x2(K, N) + bias(N) on one rank. The table, its CPU implementations and its controls.
+//
+// Scales of quantised inputs will be ports of their own behind bias (scale_of x1, x2): the code below finds ports by
+// the enumeration and dtype rules by linear_dtype_error, so neither assumes that these four are all.
+#include <fmt/format.h>
+
+#include <string>
+
+#include "batchproof/operator.h"
+#include "batchproof/problem.h"
+#include "batchproof/registry.h"
+#include "src/kernels/cpu/linear.h"
+#include "src/kernels/cpu/linear_controls.h"
+
+namespace batchproof {
+namespace {
+
+enum Port : std::uint32_t { kX1, kX2, kBias, kY, kPortCount };
+
+constexpr std::uint32_t kFloats = BP_DTYPE_BIT(BP_FP32) | BP_DTYPE_BIT(BP_BF16) | BP_DTYPE_BIT(BP_FP16);
+
+constexpr bp_port kPorts[kPortCount] = {{.name = "x1",
+                                         .kind = BP_ROW_INPUT,
+                                         .shape = "M, K",
+                                         .row_axis = 0,
+                                         .reduction_axes = 1u << 1,
+                                         .reduction_block = 1,
+                                         .reduction_group = "K",
+                                         .scale_of = nullptr,
+                                         .distribution = BP_REPLICATED,
+                                         .sharded_axis = 0,
+                                         .dtypes = kFloats,
+                                         .order_exact_dtypes = 0,
+                                         .flags = BP_PORT_PADDED,
+                                         .transposed_by = nullptr,
+                                         .transposed_axes = 0,
+                                         .aliases = "x, a, self, input"},
+                                        {.name = "x2",
+                                         .kind = BP_WEIGHT,
+                                         .shape = "K, N",
+                                         .row_axis = -1,
+                                         .reduction_axes = 1u << 0,
+                                         .reduction_block = 1,
+                                         .reduction_group = "K",
+                                         .scale_of = nullptr,
+                                         .distribution = BP_REPLICATED,
+                                         .sharded_axis = 0,
+                                         .dtypes = kFloats,
+                                         .order_exact_dtypes = 0,
+                                         .flags = BP_PORT_PADDED,
+                                         .transposed_by = "transpose_x2",
+                                         .transposed_axes = 1u << 0 | 1u << 1,
+                                         .aliases = "w, b, weight, mat2"},
+                                        {.name = "bias",
+                                         .kind = BP_WEIGHT,
+                                         .shape = "N",
+                                         .row_axis = -1,
+                                         .reduction_axes = 0,
+                                         .reduction_block = 1,
+                                         .reduction_group = nullptr,
+                                         .scale_of = nullptr,
+                                         .distribution = BP_REPLICATED,
+                                         .sharded_axis = 0,
+                                         .dtypes = kFloats,
+                                         .order_exact_dtypes = 0,
+                                         .flags = BP_PORT_OPTIONAL,
+                                         .transposed_by = nullptr,
+                                         .transposed_axes = 0,
+                                         .aliases = "biasOptional, bias_optional"},
+                                        {.name = "y",
+                                         .kind = BP_OUTPUT,
+                                         .shape = "M, N",
+                                         .row_axis = 0,
+                                         .reduction_axes = 0,
+                                         .reduction_block = 1,
+                                         .reduction_group = nullptr,
+                                         .scale_of = nullptr,
+                                         .distribution = BP_REPLICATED,
+                                         .sharded_axis = 0,
+                                         .dtypes = kFloats,
+                                         .order_exact_dtypes = 0,
+                                         .flags = BP_PORT_PADDED,
+                                         .transposed_by = nullptr,
+                                         .transposed_axes = 0,
+                                         .aliases = "output, out"}};
+
+constexpr bp_axis_decl kAxes[] = {{"M", "rows of x1"}, {"K", "reduction length"}, {"N", "columns of x2"}};
+constexpr bp_attr_decl kAttrs[] = {
+    {"transpose_x2", BP_ATTR_BOOL, "false", "x2 is stored as (N, K) and passed as a transposed view"}};
+
+constexpr bp_dtype kFp32Mode[kPortCount] = {BP_FP32, BP_FP32, BP_FP32, BP_FP32};
+constexpr bp_dtype kBf16Mode[kPortCount] = {BP_BF16, BP_BF16, BP_BF16, BP_BF16};
+constexpr bp_dtype kFp16Mode[kPortCount] = {BP_FP16, BP_FP16, BP_FP16, BP_FP16};
+constexpr bp_dtype_mode kDtypeModes[] = {{"fp32", kFp32Mode}, {"bf16", kBf16Mode}, {"fp16", kFp16Mode}};
+
+// ---- implementations ----
+
+struct Plan {
+  LinearSchedule schedule;
+  LinearDefect defect = LinearDefect::none;
+};
+
+constexpr std::int64_t kTreeSlices = 16;
+constexpr Plan kChain = {{kGemmSegment, 0}, LinearDefect::none};
+constexpr Plan kTree = {{kGemmSegment, kTreeSlices}, LinearDefect::none};
+// The shortest segments that differ from one long segment: alive from K = 3 on.
+constexpr Plan kWitness = {{2, 0}, LinearDefect::none};
+constexpr Plan kFast = {{0, 0}, LinearDefect::none};
+constexpr Plan kThreadSplit = {{0, 0}, LinearDefect::thread_split};
+constexpr Plan kChunkFollowsRows = {{0, 0}, LinearDefect::chunk_follows_rows};
+constexpr Plan kStaleMemo = {{0, 0}, LinearDefect::stale_memo};
+constexpr Plan kZeroNanLeak = {{0, 0}, LinearDefect::zero_nan_leak};
+constexpr Plan kStaleWorkspaceLeak = {{0, 0}, LinearDefect::stale_workspace_leak};
+constexpr Plan kArrivalOrder = {{0, 0}, LinearDefect::arrival_order};
+
+constexpr const char* kWitnessId = "cpu-fp32fma-chain2";
+
+constexpr bp_implementation control(const char* id, const char* defect, const Plan& plan) {
+  return {id, "a deliberately variant matrix product", defect, BP_MODE_INVARIANT, 0, kWitnessId, &plan};
+}
+
+constexpr bp_implementation kImplementations[] = {
+    {"cpu-fp32fma-chain256", "FP32 FMA, segments of 256 along K merged one after the other", nullptr, BP_MODE_INVARIANT,
+     0, kWitnessId, &kChain},
+    {"cpu-fp32fma-tree16-chain256", "FP32 FMA, 16 slices of K merged as a balanced tree; K a multiple of 16", nullptr,
+     BP_MODE_INVARIANT, 0, kWitnessId, &kTree},
+    {"cpu-fast", "FP32 FMA, segment length chosen from M: not batch invariant", nullptr, BP_MODE_FAST, 0, kWitnessId,
+     &kFast},
+    control("control-d-chunk-follows-rows",
+            "the K block shrinks as M * N grows: 2048 up to 8192, 1024 up to 32768, ...", kChunkFollowsRows),
+    control("control-thread-split", "K is cut into as many segments as there are threads", kThreadSplit),
+    control("control-stale-memo", "the key of the plan memo lacks the mode: a plan of fast mode is reused", kStaleMemo),
+    control("control-zero-nan-leak", "an unmasked tail adds 0 * (element of the next row)", kZeroNanLeak),
+    control("control-stale-workspace-leak", "0 * (workspace that nothing wrote) is added", kStaleWorkspaceLeak),
+    control("control-arrival-order", "segment sums merge in an order that changes from call to call", kArrivalOrder),
+    {kWitnessId, "as chain256 with segments of 2", nullptr, BP_MODE_INVARIANT, BP_IMPL_WITNESS, nullptr, &kWitness}};
+
+// Row counts at which the CPU product takes another path.
+constexpr std::int64_t kThresholds[] = {13, 129};
+
+const Plan& plan_of(const bp_implementation* implementation) { return *static_cast<const Plan*>(implementation->data); }
+
+// ---- functions ----
+
+bp_status validate(const bp_problem* problem, char* error, size_t error_size) {
+  const auto refuse = [&](const std::string& sentence) {
+    return bp_fail(error, error_size, BP_INVALID, "%s", sentence.c_str());
+  };
+  if (problem->world != 1) return refuse(fmt::format("matmul runs on one rank, not on {}", problem->world));
+  for (const char* name : {"M", "K", "N"}) {
+    if (const std::string wrong = extent_error(name, bp_axis_value(problem, name), 0); !wrong.empty()) {
+      return refuse(wrong);
+    }
+  }
+  const bp_dtype* dtypes = problem->dtypes;
+  const std::string wrong = linear_dtype_error({dtypes[kX1], dtypes[kX2], dtypes[kBias], dtypes[kY]});
+  return wrong.empty() ? BP_OK : refuse(wrong);
+}
+
+// Only the workspace control reads any; it is N floats.
+size_t workspace_size(const bp_implementation* implementation, const bp_problem* problem, int32_t /*rank*/) {
+  if (plan_of(implementation).defect != LinearDefect::stale_workspace_leak) return 0;
+  return static_cast<size_t>(bp_axis_value(problem, "N")) * sizeof(float);
+}
+
+Result<void> multiply(const bp_context* context, const bp_tensor* tensors) {
+  const bp_tensor* bias = tensors[kBias].dtype == BP_NONE ? nullptr : &tensors[kBias];
+  const Result<GemmCall> call = linear_call(tensors[kX1], tensors[kX2], bias, tensors[kY]);
+  if (!call) return tl::unexpected<Error>(call.error());
+  const Plan& plan = plan_of(context->implementation);
+  if (plan.defect != LinearDefect::none) {
+    return run_linear_control(plan.defect, {*call, context->threads, context->rank, context->mode,
+                                            static_cast<const float*>(context->workspace)});
+  }
+  LinearSchedule order = plan.schedule;
+  if (context->implementation->mode == BP_MODE_FAST) order.segment = fast_segment(call->m, call->k);
+  const Result<Schedule> schedule = make_schedule(order, call->k);
+  if (!schedule) return tl::unexpected<Error>(schedule.error());
+  return gemm(*call, *schedule, {context->threads, std::nullopt});
+}
+
+bp_status run(const bp_context* context, const bp_tensor* tensors) {
+  if (const bp_status refused = begin_run(context); refused != BP_OK) return refused;
+  return operator_call(context, [&] { return multiply(context, tensors); });
+}
+
+bp_status reference(const bp_context* context, const bp_tensor* tensors) {
+  return operator_call(context, [&] {
+    const bp_tensor* bias = tensors[kBias].dtype == BP_NONE ? nullptr : &tensors[kBias];
+    return linear_reference(tensors[kX1], tensors[kX2], bias, tensors[kY]);
+  });
+}
+
+// Controls claim what the invariant implementations promise: that is their lie.
+uint32_t promises(const bp_implementation* implementation, const bp_problem* problem, const bp_device* device) {
+  if (device->memory != BP_MEMORY_HOST) return 0;
+  constexpr uint32_t kAlways = BP_REPEAT | BP_NEIGHBOURS | BP_POSITION | BP_POISON | BP_ALIGNMENT | BP_THREADS;
+  if (implementation->mode == BP_MODE_FAST) return kAlways;
+  const LinearSchedule& schedule = plan_of(implementation).schedule;
+  if (schedule.slices > 0 && bp_axis_value(problem, "K") % schedule.slices != 0) return 0;
+  return kAlways | BP_BATCH_SIZE | BP_HISTORY;
+}
+
+const bp_operator kMatmul = {.abi_version = BP_ABI_VERSION,
+                             .struct_size = sizeof(bp_operator),
+                             .name = "matmul",
+                             .summary = "y = x1 . x2 + bias",
+                             .rows = "M",
+                             .row_count_axis = "M",
+                             .aliases = "Matmul, MatMul, Mm",
+                             .ignored_attrs = nullptr,
+                             .flags = BP_OP_THREAD_SAFE,
+                             .port_count = kPortCount,
+                             .ports = kPorts,
+                             .axis_count = std::size(kAxes),
+                             .axes = kAxes,
+                             .attr_count = std::size(kAttrs),
+                             .attrs = kAttrs,
+                             .dtype_mode_count = std::size(kDtypeModes),
+                             .dtype_modes = kDtypeModes,
+                             .implementation_count = std::size(kImplementations),
+                             .implementations = kImplementations,
+                             .threshold_count = std::size(kThresholds),
+                             .thresholds = kThresholds,
+                             .validate = validate,
+                             .workspace_size = workspace_size,
+                             .run = run,
+                             .reference = reference,
+                             .promises = promises,
+                             .infer_shapes = nullptr,
+                             .locate = nullptr,
+                             .alloc = nullptr,
+                             .release = nullptr,
+                             .copy = nullptr,
+                             .synchronise = nullptr};
+
+BATCHPROOF_REGISTER(kMatmul);
+
+}  // namespace
+}  // namespace batchproof

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/check/inputs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "src/numeric/dtype.h"
+#include "src/numeric/seed.h"
+
+namespace batchproof {
+namespace {
+
+constexpr std::size_t kRowCacheLimit = std::size_t{256} << 20;
+
+bool is_cancelling(const RecipeSpec& spec) { return spec.kind == RecipeKind::cancelling; }
+
+std::string shape_key(const PortLayout& port) {
+  std::string key = fmt::format("{}:{}:", port.index, static_cast<int>(port.dtype));
+  for (int axis = 0; axis < port.ndim; ++axis) key += fmt::format("{}/{},", port.shape[axis], port.stride[axis]);
+  return key;
+}
+
+// For every element of a port's logical row (or tensor): the element whose content it takes under the permutation.
+std::vector<std::int64_t> permuted_sources(const PortLayout& port, const std::vector<std::int64_t>& source) {
+  const std::vector<ElementPlace> places = element_places(port);
+  const std::int64_t block = port.port->reduction_block;
+  std::int64_t others = 0;
+  for (const ElementPlace& place : places) others = std::max(others, place.other + 1);
+  std::vector<std::int64_t> element_of(places.size());
+  for (std::size_t e = 0; e < places.size(); ++e)
+    element_of[static_cast<std::size_t>(places[e].entry * others + places[e].other)] = static_cast<std::int64_t>(e);
+  std::vector<std::int64_t> sources(places.size());
+  for (std::size_t e = 0; e < places.size(); ++e) {
+    // Padding of a block scale lies beyond the reduction length and stays.
+    const std::int64_t k = places[e].entry * block;
+    const std::int64_t from =
+        k < static_cast<std::int64_t>(source.size()) ? source[static_cast<std::size_t>(k)] / block : places[e].entry;
+    sources[e] = element_of[static_cast<std::size_t>(from * others + places[e].other)];
+  }
+  return sources;
+}
+
+void gather_elements(bp_dtype dtype, const std::vector<std::int64_t>& sources, const std::byte* from, std::byte* to) {
+  const int bits = dtype_bits(dtype);
+  if (bits < 8) {
+    for (std::size_t e = 0; e < sources.size(); ++e) {
+      const auto s = static_cast<std::size_t>(sources[e]);
+      const unsigned code = std::to_integer<unsigned>(from[s / 2]) >> (s % 2 * 4) & 0xFu;
+      const std::byte mask{static_cast<unsigned char>(0xFu << (e % 2 * 4))};
+      to[e / 2] = (to[e / 2] & ~mask) | std::byte{static_cast<unsigned char>(code << (e % 2 * 4))};
+    }
+    return;
+  }
+  const std::size_t size = static_cast<std::size_t>(bits) / 8;
+  for (std::size_t e = 0; e < sources.size(); ++e)
+    std::memcpy(to + e * size, from + static_cast<std::size_t>(sources[e]) * size, size);
+}
+
+// Flips the sign of floating-point elements.
+void negate_elements(bp_dtype dtype, std::int64_t count, std::byte* data) {
+  const std::size_t size = static_cast<std::size_t>(dtype_bits(dtype)) / 8;
+  if (size == 0) return;
+  for (std::int64_t e = 0; e < count; ++e) data[static_cast<std::size_t>(e + 1) * size - 1] ^= std::byte{0x80};
+}
+
+}  // namespace
+
+Permutation random_permutation(const Layout& layout, std::uint64_t seed) {
+  Permutation permutation;
+  for (const ReductionGroup& group : reduction_groups(layout)) {
+    if (group.length == 0) continue;
+    std::vector<std::int64_t> source(static_cast<std::size_t>(group.length));
+    std::iota(source.begin(), source.end(), 0);
+    const std::int64_t blocks = group.length / group.block;  // a short last block stays where it is
+    for (std::int64_t i = blocks - 1; i > 0; --i) {
+      const std::int64_t j = static_cast<std::int64_t>(
+          mix64(seed ^ name_hash(group.name), static_cast<std::uint64_t>(i)) % static_cast<std::uint64_t>(i + 1));
+      for (std::int64_t lane = 0; lane < group.block; ++lane)
+        std::swap(source[static_cast<std::size_t>(i * group.block + lane)],
+                  source[static_cast<std::size_t>(j * group.block + lane)]);
+    }
+    permutation[group.name] = std::move(source);
+  }
+  return permutation;
+}
+
+InputBuilder::InputBuilder(OperatorHost& host, std::vector<RecipeSpec> recipes, std::uint64_t seed,
+                           std::uint64_t row_seed, bool equal_weights)
+    : host_(host), recipes_(std::move(recipes)), seed_(seed), row_seed_(row_seed), equal_weights_(equal_weights) {}
+
+Result<void> InputBuilder::load_captured() {
+  for (std::uint32_t port = 0; port < recipes_.size(); ++port) {
+    if (recipes_[port].kind != RecipeKind::file) continue;
+    auto array = NpyArray::read(recipes_[port].file);
+    if (!array) return tl::unexpected(array.error());
+    captured_.emplace(port, *std::move(array));
+  }
+  return {};
+}
+
+FillRequest InputBuilder::request_for(const PortLayout& port, std::uint64_t seed, std::uint64_t base_seed) const {
+  FillRequest request;
+  request.spec = recipes_[port.index];
+  request.dtype = port.dtype;
+  request.seed = seed;
+  request.base_seed = base_seed;
+  request.name = name_hash(port.port->name);
+  request.scale = port.port->kind == BP_SCALE;
+  const auto captured = captured_.find(port.index);
+  if (captured != captured_.end()) request.captured = &captured->second;
+  return request;
+}
+
+const CancellingPairs* InputBuilder::pairs(const Layout& layout, const PortLayout& port) {
+  if (port.port->reduction_group == nullptr || port.port->reduction_axes == 0) return nullptr;
+  for (const ReductionGroup& group : reduction_groups(layout)) {
+    if (group.name != port.port->reduction_group || group.length == 0) continue;
+    auto& slot = pairs_[fmt::format("{}:{}:{}", group.name, group.length, group.block)];
+    if (!slot) slot = std::make_unique<CancellingPairs>(seed_ ^ name_hash(group.name), group.length, group.block);
+    return slot.get();
+  }
+  return nullptr;
+}
+
+const InputBuilder::Row& InputBuilder::logical_row(const Layout& layout, const PortLayout& port,
+                                                   const RowIdentity& identity) {
+  const std::int64_t elements = port.inner * port.shards;
+  std::string key =
+      fmt::format("{}:{}:{}:{}:{}:{}:{}", port.index, static_cast<int>(port.dtype), elements, identity.row,
+                  identity.seed, identity.magnitude, identity.poison ? static_cast<int>(*identity.poison) : -1);
+  const auto found = rows_.find(key);
+  if (found != rows_.end()) return found->second;
+  if (row_cache_bytes_ > kRowCacheLimit) {
+    rows_.clear();
+    row_cache_bytes_ = 0;
+  }
+  Row row(port.logical_row_bytes());
+  if (identity.poison) {
+    fill_poison(*identity.poison, port.dtype, elements, row.data());
+  } else if (elements > 0) {
+    FillRequest request = request_for(port, identity.seed, row_seed_);
+    request.row = identity.row;
+    request.count = elements;
+    request.magnitude = identity.magnitude;
+    if (is_cancelling(request.spec)) request.pairs = pairs(layout, port);
+    fill(request, row.data());
+  }
+  row_cache_bytes_ += row.size();
+  return rows_.emplace(std::move(key), std::move(row)).first->second;
+}
+
+Result<Tensor> InputBuilder::weight(const Layout& layout, const PortLayout& port, int rank,
+                                    const Permutation* permutation, const Placement& placement) {
+  const bool own = port.port->distribution == BP_PER_RANK && !equal_weights_;
+  const bool slice = port.port->distribution == BP_SHARDED;
+  const std::string key =
+      fmt::format("{}{}:{}:{}:{}:{}", shape_key(port), own || slice ? rank : 0, permutation != nullptr,
+                  placement.offset, placement.padding, placement.padding > 0 ? placement.fill : 0);
+  const auto found = weights_.find(key);
+  if (found != weights_.end()) return found->second;
+
+  // The logical tensor over all ranks, row-major: "row" is every axis but the last, flattened.
+  std::int64_t extents[BP_MAX_DIMS];
+  for (int axis = 0; axis < port.ndim; ++axis)
+    extents[axis] = port.shape[axis] * (slice && axis == port.port->sharded_axis ? port.shards : 1);
+  const std::int64_t columns = port.ndim > 0 ? extents[port.ndim - 1] : 1;
+  std::int64_t lines = 1;
+  for (int axis = 0; axis + 1 < port.ndim; ++axis) lines *= extents[axis];
+
+  const RecipeSpec& spec = recipes_[port.index];
+  const CancellingPairs* partner = is_cancelling(spec) ? pairs(layout, port) : nullptr;
+  const bool along_column = port.ndim > 0 && (port.port->reduction_axes >> (port.ndim - 1) & 1u) != 0;
+  const std::vector<ElementPlace> places = partner != nullptr ? element_places(port) : std::vector<ElementPlace>{};
+
+  const std::uint64_t seed = own ? mix64(seed_, static_cast<std::uint64_t>(rank) + 1) : seed_;
+  FillRequest request = request_for(port, seed, seed);
+  request.count = columns;
+  const std::size_t line_bytes = dtype_bytes(port.dtype, columns);
+  std::vector<std::byte> logical(line_bytes * static_cast<std::size_t>(lines));
+  for (std::int64_t line = 0; line < lines && columns > 0; ++line) {
+    std::byte* out = logical.data() + static_cast<std::size_t>(line) * line_bytes;
+    request.row = static_cast<std::uint64_t>(line);
+    request.pairs = nullptr;
+    request.negate_along_column = false;
+    request.reduction_input = partner != nullptr;
+    bool negate = false;
+    if (partner != nullptr && along_column) {
+      request.pairs = partner;
+      request.negate_along_column = true;
+    } else if (partner != nullptr) {
+      const std::int64_t k = places[static_cast<std::size_t>(line * columns)].entry;
+      if (partner->unpaired(k)) continue;  // zero: nothing cancels it
+      // The line that holds the canonical index, all other axes equal: it is the nearest line with that index.
+      std::int64_t step = 1;
+      for (int axis = port.ndim - 2; axis >= 0 && (port.port->reduction_axes >> axis & 1u) == 0; --axis)
+        step *= extents[axis];
+      request.row = static_cast<std::uint64_t>(line - (k - partner->canonical(k)) * step);
+      negate = partner->negated(k);
+    }
+    fill(request, out);
+    if (negate) negate_elements(port.dtype, columns, out);
+  }
+  if (permutation != nullptr && port.port->reduction_group != nullptr && port.port->reduction_axes != 0 &&
+      permutation->count(port.port->reduction_group) != 0) {
+    std::vector<std::byte> moved(logical.size());
+    gather_elements(port.dtype, permuted_sources(port, permutation->at(port.port->reduction_group)), logical.data(),
+                    moved.data());
+    logical = std::move(moved);
+  }
+
+  auto tensor = Tensor::make(host_, port, placement);
+  if (!tensor) return tensor;
+  if (!slice || port.shards == 1) {
+    write_all(port, *tensor, logical.data());
+  } else {
+    const std::size_t piece = dtype_bytes(port.dtype, port.extent * port.post);
+    std::vector<std::byte> own_part(piece * static_cast<std::size_t>(port.pre));
+    for (std::int64_t p = 0; p < port.pre; ++p)
+      std::memcpy(own_part.data() + static_cast<std::size_t>(p) * piece,
+                  logical.data() + static_cast<std::size_t>(p * port.shards + rank) * piece, piece);
+    write_all(port, *tensor, own_part.data());
+  }
+  weights_.emplace(key, *tensor);
+  return tensor;
+}
+
+Result<void> InputBuilder::fill_rows(const Layout& layout, const Assignment& rows, const Permutation* permutation,
+                                     RunTensors* tensors) {
+  std::vector<std::vector<std::int64_t>> sources(layout.ports.size());
+  std::vector<Row> scratch(layout.ports.size());
+  for (const PortLayout& port : layout.ports) {
+    if (!port.carries_rows() || port.is_output() || permutation == nullptr) continue;
+    if (port.port->reduction_group == nullptr || permutation->count(port.port->reduction_group) == 0) continue;
+    sources[port.index] = permuted_sources(port, permutation->at(port.port->reduction_group));
+    scratch[port.index].resize(port.logical_row_bytes());
+  }
+  for (std::int64_t position = 0; position < layout.rows; ++position) {
+    const RowIdentity& identity = rows[static_cast<std::size_t>(position)];
+    for (const bp_location& place : layout.locations(host_, position)) {
+      const PortLayout& port = layout.ports[place.port];
+      if (port.is_output() || !port.carries_rows() || port.inner == 0) continue;
+      const Row& content = logical_row(layout, port, identity);
+      const std::byte* data = content.data();
+      if (!sources[place.port].empty()) {
+        gather_elements(port.dtype, sources[place.port], data, scratch[place.port].data());
+        data = scratch[place.port].data();
+      }
+      const Tensor& tensor = tensors->ranks[place.rank][place.port];
+      if (port.shards == 1) {
+        write_row(port, tensor, place.index, data);
+        continue;
+      }
+      const std::size_t piece = dtype_bytes(port.dtype, port.extent * port.post);
+      Row part(port.row_bytes());
+      for (std::int64_t p = 0; p < port.pre; ++p)
+        std::memcpy(part.data() + static_cast<std::size_t>(p) * piece,
+                    data + static_cast<std::size_t>(p * port.shards + place.rank) * piece, piece);
+      write_row(port, tensor, place.index, part.data());
+    }
+  }
+  return {};
+}
+
+Result<RunTensors> InputBuilder::build(const Layout& layout, const Assignment& rows, const Permutation* permutation,
+                                       const Placement& placement) {
+  RunTensors tensors;
+  tensors.ranks.resize(static_cast<std::size_t>(layout.problem.world));
+  for (int rank = 0; rank < layout.problem.world; ++rank) {
+    for (const PortLayout& port : layout.ports) {
+      if (!port.present()) {
+        tensors.ranks[rank].push_back(Tensor::absent(port));
+        continue;
+      }
+      const bool shared = !port.is_output() && !port.carries_rows();
+      auto tensor = shared ? weight(layout, port, rank, permutation, placement) : Tensor::make(host_, port, placement);
+      if (!tensor) return tl::unexpected(tensor.error());
+      tensors.ranks[rank].push_back(*std::move(tensor));
+    }
+  }
+  auto filled = fill_rows(layout, rows, permutation, &tensors);
+  if (!filled) return tl::unexpected(filled.error());
+  return tensors;
+}
+
+}  // namespace batchproof

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where a problem's tensors hold what: shapes, which axis counts rows, how a logical row is cut over ranks.
+#ifndef BATCHPROOF_SRC_CHECK_LAYOUT_H_
+#define BATCHPROOF_SRC_CHECK_LAYOUT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "batchproof/operator.h"
+#include "src/check/host.h"
+#include "src/runtime/error.h"
+#include "src/runtime/problem.h"
+
+namespace batchproof {
+
+// One port of one problem. A row's elements are the other axes, flattened in axis order; over ranks a sharded axis
+// among them makes the logical row longer: global index = [pre][rank * extent + e][post].
+struct PortLayout {
+  std::uint32_t index = 0;
+  const bp_port* port = nullptr;
+  bp_dtype dtype = BP_NONE;
+  int ndim = 0;
+  std::int64_t shape[BP_MAX_DIMS] = {};
+  std::int64_t stride[BP_MAX_DIMS] = {};  // storage order; transposed views differ from row-major
+  std::int64_t rows = -1;                 // per rank; -1: no row axis
+  bool rows_sharded = false;              // rank r holds rows [r * rows, (r + 1) * rows)
+  std::int64_t inner = 0;                 // elements of a row on one rank (of the whole tensor where rows < 0)
+  std::int64_t pre = 1;
+  std::int64_t extent = 0;
+  std::int64_t post = 1;
+  int shards = 1;  // ranks over which a logical row is cut
+
+  bool present() const { return dtype != BP_NONE; }
+  bool is_output() const { return port->kind == BP_OUTPUT; }
+  bool carries_rows() const { return present() && rows >= 0; }
+  std::int64_t elements() const;
+  std::size_t bytes() const;              // of the whole tensor on one rank
+  std::size_t row_bytes() const;          // of a row on one rank
+  std::size_t logical_row_bytes() const;  // of a row over all ranks
+  bool rows_contiguous() const;           // a row on one rank is one piece of memory
+  // Whether the reduction order can move bytes of this output as it is stored.
+  bool order_exact() const;
+};
+
+struct Layout {
+  Problem problem;
+  std::int64_t rows = 0;  // logical output rows over all ranks
+  std::vector<PortLayout> ports;
+  // Every place of logical position p: for all ports that carry rows.
+  std::vector<bp_location> locations(OperatorHost& host, std::int64_t position) const;
+  // Outputs that are present.
+  std::vector<const PortLayout*> outputs() const;
+};
+
+Result<Layout> make_layout(OperatorHost& host, const Problem& problem);
+
+// The same logical problem on another number of ranks: every axis along which a port is sharded is divided anew. Fails
+// where it does not divide or the operator refuses the result.
+Result<Problem> with_world(OperatorHost& host, const Problem& problem, int world);
+
+// Length of a reduction group over all ranks and the block by which it may be permuted (the largest reduction_block of
+// its ports). Length 0: no present port belongs to the group.
+struct ReductionGroup {
+  std::string name;
+  std::int64_t length = 0;
+  std::int64_t block = 1;
+};
+std::vector<ReductionGroup> reduction_groups(const Layout& layout);
+
+// Where an element of a logical row (or of the logical tensor of a port without rows) lies: `entry` counts along the
+// reduction axes (an entry of a block scale covers reduction_block indices), `other` along all other axes.
+struct ElementPlace {
+  std::int64_t entry = 0;
+  std::int64_t other = 0;
+};
+std::vector<ElementPlace> element_places(const PortLayout& port);
+
+}  // namespace batchproof
+
+#endif  // BATCHPROOF_SRC_CHECK_LAYOUT_H_

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/check/local_host.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace batchproof {
+namespace {
+
+constexpr std::size_t kTextBytes = 512;
+
+std::string refusal(const bp_operator& table, const char* text) {
+  return text[0] != '\0' ? std::string(text) : fmt::format("{} refused the problem without saying why", table.name);
+}
+
+}  // namespace
+
+const bp_implementation* find_implementation(const bp_operator& table, const std::string& id) {
+  for (std::uint32_t i = 0; i < table.implementation_count; ++i) {
+    if (id == table.implementations[i].id) return &table.implementations[i];
+  }
+  return nullptr;
+}
+
+const bp_implementation* default_implementation(const bp_operator& table, bp_mode mode) {
+  for (std::uint32_t i = 0; i < table.implementation_count; ++i) {
+    const bp_implementation& candidate = table.implementations[i];
+    if (candidate.mode == mode && candidate.defect == nullptr && (candidate.flags & BP_IMPL_WITNESS) == 0)
+      return &candidate;
+  }
+  return nullptr;
+}
+
+Result<void> LocalHost::validate(const Problem& problem) {
+  std::array<char, kTextBytes> text{};
+  const Problem::View view(problem);
+  if (table_->validate != nullptr && table_->validate(view.get(), text.data(), text.size()) != BP_OK)
+    return fail(Error::Kind::operation, refusal(*table_, text.data()));
+  return {};
+}
+
+Result<std::vector<bp_tensor>> LocalHost::shapes(const Problem& problem) {
+  if (table_->infer_shapes == nullptr) return symbolic_shapes(*table_, problem);
+  std::vector<bp_tensor> tensors(table_->port_count);
+  for (std::uint32_t i = 0; i < table_->port_count; ++i) tensors[i].dtype = problem.dtypes[i];
+  std::array<char, kTextBytes> text{};
+  const Problem::View view(problem);
+  if (table_->infer_shapes(view.get(), tensors.data(), text.data(), text.size()) != BP_OK)
+    return fail(Error::Kind::operation, refusal(*table_, text.data()));
+  return tensors;
+}
+
+std::optional<std::vector<bp_location>> LocalHost::locate(const Problem& problem, std::int64_t row) {
+  if (table_->locate == nullptr) return std::nullopt;
+  const Problem::View view(problem);
+  std::vector<bp_location> places(16);
+  std::size_t count = table_->locate(view.get(), row, places.data(), places.size());
+  if (count > places.size()) {
+    places.resize(count);
+    count = table_->locate(view.get(), row, places.data(), places.size());
+  }
+  places.resize(count);
+  return places;
+}
+
+Result<std::uint32_t> LocalHost::promises(const bp_implementation& implementation, const Problem& problem) {
+  if (table_->promises == nullptr) return 0u;
+  const Problem::View view(problem);
+  return table_->promises(&implementation, view.get(), &device_of(*table_));
+}
+
+Result<Memory> LocalHost::allocate(std::size_t bytes) { return allocate_host_memory(bytes); }
+
+RankTeam& LocalHost::team(int world) {
+  auto& slot = teams_[world];
+  if (!slot) slot = std::make_unique<RankTeam>(world);
+  return *slot;
+}
+
+Result<RunOutcome> LocalHost::run(const RunRequest& request) {
+  const Problem::View view(*request.problem);
+  const int world = request.problem->world;
+  runner_.prepare(world);
+  std::vector<std::string> executed(static_cast<std::size_t>(world));
+  auto done = team(world).run([&](int rank, const bp_comm& comm) -> Result<void> {
+    auto id = runner_.run(request, view.get(), rank, comm);
+    if (!id) return tl::unexpected(id.error());
+    executed[rank] = *std::move(id);
+    return {};
+  });
+  if (!done) return tl::unexpected(done.error());
+  return same_executed(executed);
+}
+
+Result<RunOutcome> same_executed(const std::vector<std::string>& executed) {
+  for (std::size_t rank = 1; rank < executed.size(); ++rank) {
+    if (executed[rank] != executed[0])
+      return fail(Error::Kind::operation,
+                  fmt::format("rank 0 executed {} but rank {} executed {}", executed[0], rank, executed[rank]));
+  }
+  return RunOutcome{executed[0]};
+}
+
+}  // namespace batchproof

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs a table in this process, one thread per rank.
+#ifndef BATCHPROOF_SRC_CHECK_LOCAL_HOST_H_
+#define BATCHPROOF_SRC_CHECK_LOCAL_HOST_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/check/host.h"
+#include "src/check/rank_runner.h"
+#include "src/comm/thread_world.h"
+
+namespace batchproof {
+
+class LocalHost final : public OperatorHost {
+ public:
+  explicit LocalHost(const bp_operator* table, RankHooks hooks = {})
+      : table_(table), runner_(table, std::move(hooks)) {}
+
+  const bp_operator& table() const override { return *table_; }
+  Result<void> validate(const Problem& problem) override;
+  Result<std::vector<bp_tensor>> shapes(const Problem& problem) override;
+  std::optional<std::vector<bp_location>> locate(const Problem& problem, std::int64_t row) override;
+  Result<std::uint32_t> promises(const bp_implementation& implementation, const Problem& problem) override;
+  Result<Memory> allocate(std::size_t bytes) override;
+  Result<RunOutcome> run(const RunRequest& request) override;
+  // Whether a C++ exception ever left the operator's run.
+  bool threw() const { return runner_.threw(); }
+
+ private:
+  RankTeam& team(int world);
+
+  const bp_operator* table_;
+  std::map<int, std::unique_ptr<RankTeam>> teams_;
+  RankRunner runner_;
+};
+
+// What all ranks executed, by rank; fails where two ranks say different things.
+Result<RunOutcome> same_executed(const std::vector<std::string>& executed);
+
+// Evaluates the ports' symbolic shapes of a table; used where infer_shapes is NULL.
+Result<std::vector<bp_tensor>> symbolic_shapes(const bp_operator& table, const Problem& problem);
+
+}  // namespace batchproof
+
+#endif  // BATCHPROOF_SRC_CHECK_LOCAL_HOST_H_

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs cells: the base run, the relations with their witnesses, the verdicts.
+#ifndef BATCHPROOF_SRC_CHECK_RUNNER_H_
+#define BATCHPROOF_SRC_CHECK_RUNNER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/check/host.h"
+#include "src/check/result.h"
+#include "src/suite/suite.h"
+
+namespace batchproof {
+
+struct RunOptions {
+  std::uint64_t seed = 1;
+  bool fail_fast = false;
+  std::uint32_t relations = 0;  // narrows or widens every cell's relations; 0: as the cell says
+  // The command that reproduces a cell, given its id and suite file; printed with failures.
+  std::function<std::string(const Cell& cell)> reproduce;
+  // Digests of base runs made in a fresh process, per cell id and port; part of `repeat`. Empty function: not made.
+  std::function<std::map<std::string, std::vector<PortDigest>>(const std::vector<Cell>& cells)> fresh_process;
+  // Called after each cell, in order.
+  std::function<void(const CellResult& result)> on_cell;
+  // The host of an operator that does not run in this process (a plug-in); nullptr, like an empty function: this
+  // process. Hosts outlive the run.
+  std::function<OperatorHost*(const bp_operator* table)> host;
+  // Seconds that one call may take where the cell has no limit of its own. Only hosts outside this process can stop
+  // one.
+  std::optional<double> timeout_s;
+};
+
+// Runs the cells in order. The context of the result is left for the caller to fill.
+RunResult run_cells(const std::vector<Cell>& cells, const RunOptions& options);
+
+// Only the base run of each cell, for digests. Of the options, seed, host and timeout_s are used.
+std::map<std::string, std::vector<PortDigest>> digest_cells(const std::vector<Cell>& cells, const RunOptions& options);
+inline std::map<std::string, std::vector<PortDigest>> digest_cells(const std::vector<Cell>& cells, std::uint64_t seed) {
+  RunOptions options;
+  options.seed = seed;
+  return digest_cells(cells, options);
+}
+
+}  // namespace batchproof
+
+#endif  // BATCHPROOF_SRC_CHECK_RUNNER_H_

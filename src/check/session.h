@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CellSession: one cell under one choice of inputs. Relations ask it for runs and compare rows; it holds the base run
+// and the witnesses.
+#ifndef BATCHPROOF_SRC_CHECK_SESSION_H_
+#define BATCHPROOF_SRC_CHECK_SESSION_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/check/host.h"
+#include "src/check/inputs.h"
+#include "src/check/layout.h"
+#include "src/check/result.h"
+#include "src/suite/suite.h"
+
+namespace batchproof {
+
+// What a run changes against the base run. Defaults: nothing.
+struct Variant {
+  Problem problem;
+  Assignment rows;
+  const Permutation* permutation = nullptr;
+  const bp_implementation* implementation = nullptr;
+  bp_mode mode = BP_MODE_INVARIANT;
+  int threads = 1;
+  std::optional<std::uint8_t> workspace_fill = std::uint8_t{0};
+  Placement placement;
+};
+
+// The outputs of a run by logical row.
+class Run {
+ public:
+  Layout layout;
+  Assignment rows;
+  RunTensors tensors;
+  std::string executed;
+
+  // One copy of a logical row of an output port. A row that is cut over ranks is put together (rank -1).
+  struct Image {
+    int rank = 0;
+    std::int64_t index = 0;
+    const std::byte* data = nullptr;  // row bytes; inside the run's tensors, or in storage
+    std::size_t bytes = 0;
+    std::int64_t elements = 0;
+    std::vector<std::byte> storage;
+  };
+  std::vector<Image> images(OperatorHost& host, const PortLayout& port, std::int64_t position) const;
+};
+
+// What comparing rows found; relations add to it.
+struct Comparison {
+  std::uint64_t bytes_compared = 0;
+  std::uint64_t bytes_differing = 0;
+  std::int64_t rows_differing = 0;
+  std::uint64_t max_ulp = 0;
+  std::optional<Mismatch> first;
+};
+
+class CellSession {
+ public:
+  // `recipes`: one per port. The host outlives the session.
+  CellSession(const Cell& cell, OperatorHost& host, std::vector<RecipeSpec> recipes, std::uint64_t seed);
+
+  const Cell& cell() const { return cell_; }
+  OperatorHost& host() const { return host_; }
+  std::uint64_t seed() const { return seed_; }
+  int base_threads(int world) const;
+
+  // Makes the base run (variant A). Everything else needs it.
+  Result<void> start();
+  const Run& base() const { return *base_; }
+  std::int64_t rows() const { return base_->layout.rows; }
+  // A variant equal to the base run.
+  Variant same() const;
+  // Identity of row `row` under the base seed.
+  RowIdentity identity(std::uint64_t row) const;
+  // The base assignment for `rows` positions: position p holds row p; rows beyond the base run are new ones.
+  Assignment assignment(std::int64_t rows) const;
+  // Seed of variant v (0 = A).
+  std::uint64_t variant_seed(int variant) const;
+
+  Result<Run> run(const Variant& variant);
+  int runs() const { return runs_; }  // operator calls so far
+
+  // Compares one logical row of two runs in every output port. `what` names the variant in a mismatch.
+  void compare_row(const Run& a, std::int64_t position_a, const Run& b, std::int64_t position_b, std::uint64_t row,
+                   const std::string& what, Comparison* comparison) const;
+  // All copies of a row inside one run.
+  void compare_copies(const Run& run, std::int64_t position, std::uint64_t row, const std::string& what,
+                      Comparison* comparison) const;
+  // Number of rows of `port` that differ between base position p and `other` position p, over all common positions but
+  // `except` (-1: none).
+  std::int64_t rows_moved(const Run& other, const PortLayout& port, std::int64_t except) const;
+
+  // Order witness per output port (C5), made once. Index: port.
+  Result<std::map<std::uint32_t, Witness>> order_witness();
+  // Leak witness per output port: all rows re-seeded, made once.
+  Result<std::map<std::uint32_t, Witness>> leak_witness();
+
+  // Row positions of the case as indices, duplicates merged. Fails where one is out of range.
+  Result<std::vector<std::int64_t>> targets() const;
+
+ private:
+  Cell cell_;
+  OperatorHost& host_;
+  std::uint64_t seed_;
+  InputBuilder inputs_;
+  std::unique_ptr<Run> base_;
+  int runs_ = 0;
+  std::optional<std::map<std::uint32_t, Witness>> order_witness_;
+  std::optional<std::map<std::uint32_t, Witness>> leak_witness_;
+};
+
+}  // namespace batchproof
+
+#endif  // BATCHPROOF_SRC_CHECK_SESSION_H_

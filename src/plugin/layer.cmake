@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every file of tests/plugins is a plug-in that the tests open as <BATCHPROOF_PLUGIN_DIR>/<stem>.so, built as a user
+# builds one: the public headers and nothing else, no sanitizer. worker_main.cc is the program that they start as a worker.
+target_link_libraries(batchproof_plugin PUBLIC ${CMAKE_DL_LIBS})
+if(BATCHPROOF_TESTS)
+  set(plugin_tests ${PROJECT_SOURCE_DIR}/tests/plugins)
+  set(plugin_output ${CMAKE_CURRENT_BINARY_DIR}/testdata/plugins)
+  file(GLOB plugin_sources CONFIGURE_DEPENDS ${plugin_tests}/*.c ${plugin_tests}/*.cc)
+  list(FILTER plugin_sources EXCLUDE REGEX "worker_main\\.cc$")
+  add_custom_target(batchproof_test_plugins)
+  foreach(plugin_source ${plugin_sources})
+    get_filename_component(stem ${plugin_source} NAME_WE)
+    add_library(test_plugin_${stem} MODULE ${plugin_source})
+    target_include_directories(test_plugin_${stem} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+    target_compile_options(test_plugin_${stem} PRIVATE -Wall -Wextra -ffp-contract=off)
+    set_target_properties(test_plugin_${stem} PROPERTIES PREFIX "" SUFFIX ".so" OUTPUT_NAME ${stem}
+      C_EXTENSIONS OFF LIBRARY_OUTPUT_DIRECTORY ${plugin_output})
+    add_dependencies(batchproof_test_plugins test_plugin_${stem})
+  endforeach()
+  if(EXISTS ${plugin_tests}/worker_main.cc)
+    add_executable(batchproof_test_worker ${plugin_tests}/worker_main.cc)
+    target_link_libraries(batchproof_test_worker PRIVATE batchproof_plugin batchproof_flags)
+  endif()
+  batchproof_tested(plugin plugin_tested)
+  set(plugin_test_sources "")
+  if(plugin_tested)
+    set(plugin_test_sources ${split_tests})
+  endif()
+  foreach(test ${plugin_test_sources})
+    get_filename_component(stem ${test} NAME_WE)
+    set_property(SOURCE ${test} APPEND PROPERTY COMPILE_DEFINITIONS BATCHPROOF_PLUGIN_DIR="${plugin_output}"
+      BATCHPROOF_TEST_WORKER="$<TARGET_FILE:batchproof_test_worker>")
+    if(BATCHPROOF_SANITIZE)
+      set_property(SOURCE ${test} APPEND PROPERTY COMPILE_DEFINITIONS BATCHPROOF_SANITIZED)
+    endif()
+    # The test's target comes after this file; a deferred call sees its arguments late, unless they are made text now.
+    cmake_language(EVAL CODE
+      "cmake_language(DEFER CALL add_dependencies plugin_${stem} batchproof_test_plugins batchproof_test_worker)")
+  endforeach()
+endif()

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The TAP report.
+#include "src/report/tap.h"
+
+#include <fmt/format.h>
+#include <fmt/ostream.h>
+
+#include <nlohmann/json.hpp>
+
+#include "src/report/describe.h"
+#include "src/runtime/words.h"
+
+namespace batchproof {
+namespace {
+
+// A hash would start a directive and a backslash escapes it.
+std::string escaped(std::string_view text) {
+  std::string result;
+  for (const char c : one_line(text)) {
+    if (c == '#' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result;
+}
+
+// A JSON string is a YAML double-quoted scalar.
+std::string yaml(const std::string& text) { return nlohmann::json(one_line(text)).dump(); }
+
+void yaml_list(std::ostream& out, const char* indent, const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) fmt::print(out, "{}- {}\n", indent, yaml(line));
+}
+
+}  // namespace
+
+void TapReporter::begin(const RunContext& context) {
+  out_ << "TAP version 14\n";
+  fmt::print(out_, "# batchproof {} (build {}), {}, {}, seed {}\n", context.version, context.build,
+             one_line(context.device), one_line(context.communicator), context.seed);
+  out_.flush();
+}
+
+void TapReporter::cell(const CellResult& result) {
+  ++count_;
+  const char* word = result.as_expected ? "ok" : "not ok";
+  fmt::print(out_, "{} {} - {}", word, count_, escaped(result.id));
+  if (result.as_expected && result.verdict == Verdict::skipped) {
+    fmt::print(out_, " # SKIP {}", one_line(result.reason));
+  }
+  out_ << '\n';
+  if (!result.as_expected) {
+    const std::vector<const RelationResult*> failing = failing_relations(result);
+    const std::string message =
+        failing.empty() ? cell_failure_headline(result) : failure_headline(result, *failing.front());
+    out_ << "  ---\n";
+    fmt::print(out_, "  message: {}\n", yaml(message));
+    fmt::print(out_, "  severity: {}\n", result.verdict == Verdict::error ? "error" : "fail");
+    fmt::print(out_, "  verdict: {}\n  expected: {}\n", verdict_name(result.verdict), verdict_name(result.expected));
+    if (!result.position.file.empty()) {
+      fmt::print(out_, "  at:\n    file: {}\n    line: {}\n    column: {}\n", yaml(result.position.file),
+                 result.position.line, result.position.column);
+    }
+    if (failing.empty()) {
+      out_ << "  facts:\n";
+      yaml_list(out_, "    ", cell_failure_facts(result));
+    } else {
+      out_ << "  relations:\n";
+      for (const RelationResult* relation : failing) {
+        fmt::print(out_, "    - relation: {}\n      verdict: {}\n      facts:\n", relation_name(relation->relation),
+                   verdict_name(relation->verdict));
+        yaml_list(out_, "        ", failure_facts(result, *relation));
+      }
+    }
+    out_ << "  ...\n";
+  }
+  out_.flush();
+}
+
+void TapReporter::end(const RunResult&) {
+  fmt::print(out_, "1..{}\n", count_);
+  out_.flush();
+}
+
+}  // namespace batchproof
