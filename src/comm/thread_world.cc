@@ -20,7 +20,6 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
-#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -184,16 +183,8 @@ bp_status all_reduce(const bp_comm* comm, const void* send, void* recv, std::siz
   const std::size_t world = static_cast<std::size_t>(core->world);
   const auto begin = [&](std::size_t r) { return count / world * r + std::min(r, count % world); };
   const std::size_t mine = begin(comm->rank + 1) - begin(comm->rank);
-  // In place the slice cannot be written yet: others still read their slices of the same buffer.
-  std::vector<std::byte>& scratch = core->ranks[comm->rank].scratch;
-  const bool in_place = send == recv;
-  try {
-    if (in_place && scratch.size() < mine * element) scratch.resize(mine * element);
-  } catch (const std::bad_alloc&) {
-    core->abort(fmt::format("rank {}: all_reduce: out of memory for {} bytes", comm->rank, mine * element));
-    return BP_INTERNAL;
-  }
-  void* result = in_place ? static_cast<void*>(scratch.data()) : at(recv, begin(comm->rank) * element);
+  // In place as well: slice r of rank r's buffer is read by rank r alone before it is written.
+  void* result = at(recv, begin(comm->rank) * element);
   const WorldCall call = {
       .op = WorldOp::all_reduce, .send = send, .result = result, .count = count, .dtype = dtype, .order = order};
   if (!core->enter(comm->rank, call)) return BP_COMM;

@@ -51,7 +51,6 @@ class WorldCore {
   std::vector<WorldCall> calls;  // by rank
   struct alignas(64) Rank {
     std::vector<const void*> sources;  // of a reduction, one per rank; here so that a call allocates nothing
-    std::vector<std::byte> scratch;
     // Under the mutex.
     bool arrived = false;
     bool finished = false;
