@@ -87,7 +87,7 @@ void add_check(Verb& verb, CheckFlags& flags) {
 }  // namespace
 
 const std::vector<std::string>& shown_verbs() {
-  static const std::vector<std::string> verbs = {"check", "list", "doctor", "schema"};
+  static const std::vector<std::string> verbs = {"check", "list", "doctor", "schema", "new"};
   return verbs;
 }
 
@@ -116,6 +116,12 @@ int run_words(const std::vector<std::string>& words, const std::string& footer) 
   Verb schema(app, "schema", "Print a JSON Schema (draft-07)", false);
   schema.app().add_option("name", schema_name, "native (default), atk or report")->type_name("NAME");
 
+  NewFlags new_flags;
+  Verb fresh(app, "new", "Write an operator of your own, ready to build, into a new folder", false);
+  fresh.app().add_option("name", new_flags.name, "Letters, digits and _")->type_name("NAME")->required();
+  fresh.value("language", new_flags.language, "c (default) or c++", "NAME");
+  fresh.value("directory", new_flags.directory, "Folder to make (default: ./NAME)", "DIR");
+
   // The child gets everything on its command line, so that the environment cannot change it.
   SelectionFlags digest_flags;
   Verb digest(app, "digest", "", false);
@@ -135,6 +141,7 @@ int run_words(const std::vector<std::string>& words, const std::string& footer) 
   if (list.chosen()) return run_list(list_flags);
   if (doctor.chosen()) return run_doctor();
   if (schema.chosen()) return run_schema(schema_name);
+  if (fresh.chosen()) return run_new(new_flags);
   if (digest.chosen()) return run_digest(digest_flags, digest_timeout);
   fmt::print("{}", app.help());
   return kExitOk;

@@ -25,7 +25,7 @@ struct UnbuiltVerb {
   const char* summary;
 };
 
-constexpr std::array<UnbuiltVerb, 9> kUnbuilt = {{
+constexpr std::array<UnbuiltVerb, 8> kUnbuilt = {{
     {"scan", "find every batch size at which a row's bytes change"},
     {"explain", "show an implementation's order of accumulation"},
     {"bench", "time invariant, fast and peer side by side"},
@@ -34,7 +34,6 @@ constexpr std::array<UnbuiltVerb, 9> kUnbuilt = {{
     {"shrink", "find a smaller failing cell"},
     {"certify", "write an invariance certificate"},
     {"verify", "check a certificate"},
-    {"new", "write a new operator from a template"},
 }};
 
 // Levenshtein distance.

@@ -53,11 +53,11 @@ void keep_shard(const ExpandOptions& options, std::vector<Cell>* cells) {
 
 std::string ops_folder() {
   std::error_code error;
-  if (fs::is_directory(BATCHPROOF_OPS_DIR, error)) return BATCHPROOF_OPS_DIR;
+  // Installed suites belong to this very program; the tree that it was built from may have moved on.
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (error) return "";
   const fs::path installed = program.parent_path().parent_path() / "share" / "batchproof" / "ops";
-  return fs::is_directory(installed, error) ? installed.string() : "";
+  if (!program.empty() && fs::is_directory(installed, error)) return installed.string();
+  return fs::is_directory(BATCHPROOF_OPS_DIR, error) ? BATCHPROOF_OPS_DIR : "";
 }
 
 std::vector<std::string> discover_suites() {

@@ -33,6 +33,13 @@ int run_list(const ListFlags& flags);
 int run_doctor();
 int run_schema(const std::string& name);
 
+struct NewFlags {
+  std::string name;
+  std::string language = "c";  // or "c++"
+  std::string directory;       // empty: the name
+};
+int run_new(const NewFlags& flags);
+
 // Hidden, the fresh process of `repeat`; a call of a plug-in may take `timeout` seconds. Reads cell ids from stdin, one
 // JSON string a line, and prints one line of JSON per cell: {"ID": [{"port", "digest"}]}.
 int run_digest(const SelectionFlags& flags, double timeout);

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstring>
@@ -201,6 +202,17 @@ TEST(WorkerHostTest, SameBytesAsInThisProcessAndAnyNumberOfProcesses) {
     ASSERT_EQ(b.verdict, Verdict::pass) << b.reason;
     EXPECT_EQ(a.digests.at(0).digest, b.digests.at(0).digest) << world;
   }
+}
+
+TEST(WorkerHostTest, DescriptorsOfTheProgramDoNotReachThePlugin) {
+  // Writing to this pipe would end the worker by SIGPIPE.
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[0]);
+  const OpenedPlugin opened("faults");
+  EXPECT_EQ(opened.run(opened.cell("scribbles")).reason,
+            "faults wrote into its channel to the program in run on rank 0");
+  close(ends[1]);
 }
 
 TEST(WorkerHostTest, ExceptionsAreNamedAndTheWorkerIsReplaced) {
