@@ -140,6 +140,8 @@ enum {
   BP_PORT_PADDED = 1u << 1 /* the operator accepts a leading dimension larger than the row */
 };
 
+/* Several ports of a table may have one name: alternative forms of the same tensor (scales per tensor, per token, per
+ * block). Then all are optional and every dtype mode has at most one of them. */
 typedef struct bp_port {
   const char* name;
   bp_port_kind kind;
@@ -151,12 +153,15 @@ typedef struct bp_port {
   const char* scale_of;        /* SCALE: the port it scales */
   bp_distribution distribution;
   int32_t sharded_axis;
-  uint32_t dtypes;             /* BP_DTYPE_BIT mask of what may be stored */
-  uint32_t order_exact_dtypes; /* OUTPUT: stored dtypes for which no order of summation can move bytes */
+  uint32_t dtypes; /* BP_DTYPE_BIT mask of what may be stored */
+  /* OUTPUT: stored dtypes for which no order of summation can move bytes. ROW_INPUT: dtypes with which that holds for
+   * every output (integers that accumulate exactly). */
+  uint32_t order_exact_dtypes;
   uint32_t flags;
   const char* transposed_by; /* BOOL attribute: when true the two axes of transposed_axes swap in storage (strides) */
   uint32_t transposed_axes;  /* bit mask of exactly two axes; 0 where transposed_by is NULL */
   const char* aliases;       /* comma list of other names that case files use for this port */
+  int32_t row_block;         /* SCALE: rows that one entry along row_axis covers; 0 and 1: one */
 } bp_port;
 
 typedef struct bp_axis_decl {

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "src/kernels/cpu/gemm.h"
+#include "src/kernels/cpu/scaled_linear.h"
 #include "src/runtime/error.h"
 
 namespace batchproof {
@@ -14,13 +14,28 @@ namespace batchproof {
 // Defects of a kernel with two matrix paths: LOCAL for the rank's own rows, GATHER for those of the others.
 enum class TwoPathDefect {
   none,
-  chunk_pair,   // LOCAL sums K in chunks of 128, GATHER in chunks of 256
-  other_order,  // both in chunks of 128, GATHER from the last chunk to the first
+  chunk_pair,       // LOCAL sums K in chunks of 128, GATHER in chunks of 256
+  tiling_rule,      // the chunk of each path follows from its number of rows: adaptive_chunk
+  other_order,      // both in chunks of 128, GATHER from the last chunk to the first
+  scale_address,    // GATHER reads the MX scales of x2 at half the column offset (a wrong result, too)
+  neighbour_scale,  // GATHER scales a row by the x1_scale of the next row of its owner (a wrong result, too)
+  aligned_sums      // GATHER aligns the partial sums of a chunk to the largest exponent of their tile of 16 rows
+};
+
+struct TwoPathCall {
+  std::int64_t m = 0;  // rows of one rank
+  int rank = 0;
+  int world = 1;
+  int threads = 1;
 };
 
 // `gathered` is the product for the rows of all ranks; rows [rank * m, (rank + 1) * m) are the rank's own.
-Result<void> run_two_path_control(TwoPathDefect defect, const GemmCall& gathered, std::int64_t m, int rank,
-                                  int threads);
+Result<void> run_two_path_control(TwoPathDefect defect, const ScaledLinear& gathered, const TwoPathCall& call);
+
+// The K chunk that the adaptive sliding-window tiling of CANN's quantised matmul takes for an 8-bit product of m rows,
+// n columns and length k on 32 matrix cores (ops-transformer, mc2/3rd/quant_batch_matmul_v3/op_host/op_tiling/arch35/
+// adaptive_sliding_window_tiling.cpp): it shrinks as m grows.
+std::int64_t adaptive_chunk(std::int64_t m, std::int64_t n, std::int64_t k);
 
 }  // namespace batchproof
 

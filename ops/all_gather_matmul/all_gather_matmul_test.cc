@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // all_gather_matmul through its table, all ranks at once, as any harness calls it.
+#include "ops/all_gather_matmul/all_gather_matmul.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <random>
 #include <set>
@@ -73,6 +76,7 @@ struct Fixture {
                  {"comm_turn", std::int64_t{0}}, {"stream_mode", std::int64_t{1}}, {"block_size", std::int64_t{0}},
                  {"group_size", std::int64_t{0}}};
     out.dtypes = {dtype, dtype, bias_dtype, y_dtype, gather_out ? dtype : static_cast<bp_dtype>(BP_NONE)};
+    out.dtypes.resize(table().port_count, BP_NONE);
     return out;
   }
 
@@ -118,7 +122,7 @@ struct Fixture {
   }
 
   std::vector<bp_tensor> tensors(std::size_t rank, bool reference) {
-    std::vector<bp_tensor> out(5);
+    std::vector<bp_tensor> out(table().port_count);
     out[kX1] = matrix(x1[rank].data(), dtype, m, k, k + pad, 1);
     out[kX2] = matrix(x2[rank].data(), dtype, k, n, transposed ? 1 : n + pad, transposed ? k + pad : 1);
     if (bias_dtype != BP_NONE) {
@@ -330,7 +334,8 @@ TEST(AllGatherMatmul, EveryConstraintHasItsSentence) {
   EXPECT_EQ(with([](Problem& p) { p.axes.erase("M"); }), "M = -1 is out of range; it must be 0 to 2147483647");
   EXPECT_EQ(with([](Problem& p) { p.axes["M"] = 2000000000; }),
             "W * M = 4000000000 is out of range; it must be 0 to 2147483647");
-  EXPECT_EQ(with([](Problem& p) { p.dtypes[kX1] = BP_E4M3; }), "x1 has the dtype e4m3; it must be fp32, bf16 or fp16");
+  EXPECT_EQ(with([](Problem& p) { p.dtypes[kX1] = BP_E4M3; }),
+            "x1 has the dtype e4m3 and no scales are there; give x1_scale and x2_scale");
   EXPECT_EQ(with([](Problem& p) { p.dtypes[kX2] = BP_FP16; }), "x2 has the dtype fp16; it must be that of x1, fp32");
   EXPECT_EQ(with([](Problem& p) { p.dtypes[kBias] = BP_FP16; }), "bias has the dtype fp16; it must be fp32");
   EXPECT_EQ(with([](Problem& p) { p.dtypes[kY] = BP_FP16; }), "y has the dtype fp16; it must be fp32");
@@ -366,7 +371,7 @@ TEST(AllGatherMatmul, StrictLimitsHaveTheirSentences) {
             "K = 65535 is outside the strict limits; it must be 256 to 65534");
   EXPECT_EQ(with([](Problem& p) { p.world = 3; }),
             "W = 3 is outside the strict limits; it must be 2, 4, 8, 16, 32 or 64");
-  EXPECT_EQ(with([](Problem& p) { p.dtypes = std::vector<bp_dtype>(5, BP_FP32); }),
+  EXPECT_EQ(with([](Problem& p) { std::fill_n(p.dtypes.begin(), 5, bp_dtype{BP_FP32}); }),
             "x1 has the dtype fp32; under strict_limits it must be bf16 or fp16");
   EXPECT_EQ(with([](Problem& p) { p.dtypes[kBias] = BP_FP32; }),
             "bias has the dtype fp32; under strict_limits it must be that of x1, bf16");
@@ -379,7 +384,85 @@ TEST(AllGatherMatmul, StrictLimitsHaveTheirSentences) {
   EXPECT_EQ(with([](Problem& p) { p.attrs["block_size"] = std::int64_t{1}; }),
             "block_size = 1; under strict_limits it must be 0");
   EXPECT_EQ(with([](Problem& p) { p.attrs["group_size"] = std::int64_t{4295032864}; }),
-            "group_size = 4295032864; under strict_limits it must be 0");
+            "group_size = 4295032864; under strict_limits it must be 0 where scales have no blocks");
+}
+
+// The dtypes of a mode of the table.
+std::vector<bp_dtype> mode_dtypes(const std::string& name) {
+  for (std::uint32_t m = 0; m < table().dtype_mode_count; ++m) {
+    const bp_dtype_mode& mode = table().dtype_modes[m];
+    if (name == mode.name) return {mode.dtypes, mode.dtypes + table().port_count};
+  }
+  ADD_FAILURE() << "no dtype mode " << name;
+  return {};
+}
+
+TEST(AllGatherMatmul, ScalesHaveTheirSentences) {
+  const auto with = [&](const std::string& mode, bool strict, auto change) {
+    Problem problem = Fixture{.world = 2, .m = 128, .k = 512}.problem();
+    problem.dtypes = mode_dtypes(mode);
+    problem.attrs["strict_limits"] = strict;
+    problem.attrs["transpose_x2"] = true;
+    change(problem);
+    return validate(problem);
+  };
+  const auto nothing = [](Problem&) {};
+  for (const char* mode : {"mxfp8", "mxfp8_e5m2", "mxfp8_e4m3_e5m2", "mxfp8_e5m2_e4m3", "fp8", "fp8_e5m2", "fp8_block"})
+    EXPECT_EQ(with(mode, true, nothing), "accepted") << mode;
+  EXPECT_EQ(with("int8", false, nothing), "accepted");
+  EXPECT_EQ(with("int8", true, nothing), "int8 takes no bias under strict_limits; leave bias out");
+  EXPECT_EQ(with("int8", true,
+                 [](Problem& p) {
+                   p.dtypes[kBias] = BP_NONE;
+                   p.dtypes[kY] = BP_FP32;
+                 }),
+            "y has the dtype fp32; under strict_limits int8 gives fp16 or bf16");
+  EXPECT_EQ(with("mxfp8", true, [](Problem& p) { p.attrs["transpose_x2"] = false; }),
+            "MX scaling under strict_limits takes x2 transposed; set transpose_x2");
+  EXPECT_EQ(with("mxfp8", false, [](Problem& p) { p.dtypes[kBias] = BP_BF16; }),
+            "bias has the dtype bf16; MX scaling takes fp32");
+  EXPECT_EQ(with("fp8_block", false, [](Problem& p) { p.axes["M"] = 64; }),
+            "M = 64 must be a multiple of 128: a scale block may not cross ranks");
+  EXPECT_EQ(with("fp8_block", false, [](Problem& p) { p.dtypes[kBias] = BP_FP32; }),
+            "per-block scaling takes no bias; leave bias out");
+  // Packed block sizes; a zero field follows from the shapes.
+  for (const std::int64_t group : {std::int64_t{0}, std::int64_t{4295032864}, std::int64_t{32}, std::int64_t{65568}})
+    EXPECT_EQ(with("mxfp8", true, [&](Problem& p) { p.attrs["group_size"] = group; }), "accepted") << group;
+  EXPECT_EQ(with("mxfp8", false, [](Problem& p) { p.attrs["group_size"] = std::int64_t{549764202624}; }),
+            "group_size = 549764202624 does not suit these scales; it must be 0 or 4295032864");
+  EXPECT_EQ(with("fp8_block", false, [](Problem& p) { p.attrs["group_size"] = std::int64_t{549764202624}; }),
+            "accepted");
+}
+
+// Section 4.2 of the adaptive tiling: the chunk shrinks with the rows, and where the two paths of a rank differ.
+TEST(AllGatherMatmulControls, AdaptiveChunk) {
+  struct Known {
+    std::int64_t m, n, chunk;
+  };
+  for (const Known& known : {Known{1, 256, 2048}, Known{4, 512, 2048}, Known{16, 4096, 256}, Known{64, 256, 1024},
+                             Known{64, 512, 1024}, Known{64, 4096, 256}, Known{128, 256, 1024}, Known{128, 512, 512},
+                             Known{128, 4096, 256}, Known{256, 256, 512}, Known{256, 512, 512}, Known{256, 4096, 128},
+                             Known{1024, 256, 256}, Known{1024, 512, 256}, Known{4096, 512, 128}}) {
+    EXPECT_EQ(adaptive_chunk(known.m, known.n, 2048), known.chunk) << known.m << ", " << known.n;
+  }
+  std::map<std::pair<int, std::int64_t>, int> differing;
+  int total = 0;
+  for (const int world : {2, 4, 8}) {
+    for (const std::int64_t m : {1, 4, 8, 16, 32, 64}) {
+      for (const std::int64_t k : {128, 256, 512, 1024, 2048}) {
+        for (const std::int64_t n : {64, 128, 256, 512}) {
+          if (adaptive_chunk(m, n, k) == adaptive_chunk(m * (world - 1), n, k)) continue;
+          ++differing[{world, m}];
+          ++total;
+        }
+      }
+    }
+  }
+  const std::map<std::pair<int, std::int64_t>, int> expected = {{{8, 64}, 8}, {{8, 32}, 6}, {{8, 16}, 4},
+                                                                {{8, 8}, 2},  {{8, 4}, 1},  {{4, 64}, 6},
+                                                                {{4, 32}, 4}, {{4, 16}, 2}, {{4, 8}, 1}};
+  EXPECT_EQ(differing, expected);
+  EXPECT_EQ(total, 34);
 }
 
 TEST(AllGatherMatmul, InvariantModeRefusesTheFastImplementation) {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// matmul: y(M, N) = x1(M, K) . x2(K, N) + bias(N) on one rank. The table, its CPU implementations and its controls.
-//
-// Scales of quantised inputs will be ports of their own behind bias (scale_of x1, x2): the code below finds ports by
-// the enumeration and dtype rules by linear_dtype_error, so neither assumes that these four are all.
+// matmul: y(M, N) = x1(M, K) . x2(K, N) + bias(N) on one rank, with the scales of quantised inputs. The table, its CPU
+// implementations and its controls.
 #include <fmt/format.h>
 
 #include <string>
@@ -13,87 +11,57 @@
 #include "batchproof/registry.h"
 #include "src/kernels/cpu/linear.h"
 #include "src/kernels/cpu/linear_controls.h"
+#include "src/kernels/cpu/linear_ports.h"
+#include "src/kernels/cpu/scaled_linear.h"
 
 namespace batchproof {
 namespace {
 
-enum Port : std::uint32_t { kX1, kX2, kBias, kY, kPortCount };
+enum Port : std::uint32_t {
+  kX1,
+  kX2,
+  kBias,
+  kY,
+  kX1Scale,
+  kX2Scale = kX1Scale + kScaleForms,
+  kPortCount = kX2Scale + kScaleForms
+};
+constexpr ScalePorts kScales = {kX1Scale, kX2Scale};
 
-constexpr std::uint32_t kFloats = BP_DTYPE_BIT(BP_FP32) | BP_DTYPE_BIT(BP_BF16) | BP_DTYPE_BIT(BP_FP16);
-
-constexpr bp_port kPorts[kPortCount] = {{.name = "x1",
-                                         .kind = BP_ROW_INPUT,
-                                         .shape = "M, K",
-                                         .row_axis = 0,
-                                         .reduction_axes = 1u << 1,
-                                         .reduction_block = 1,
-                                         .reduction_group = "K",
-                                         .scale_of = nullptr,
-                                         .distribution = BP_REPLICATED,
-                                         .sharded_axis = 0,
-                                         .dtypes = kFloats,
-                                         .order_exact_dtypes = 0,
-                                         .flags = BP_PORT_PADDED,
-                                         .transposed_by = nullptr,
-                                         .transposed_axes = 0,
-                                         .aliases = "x, a, self, input"},
-                                        {.name = "x2",
-                                         .kind = BP_WEIGHT,
-                                         .shape = "K, N",
-                                         .row_axis = -1,
-                                         .reduction_axes = 1u << 0,
-                                         .reduction_block = 1,
-                                         .reduction_group = "K",
-                                         .scale_of = nullptr,
-                                         .distribution = BP_REPLICATED,
-                                         .sharded_axis = 0,
-                                         .dtypes = kFloats,
-                                         .order_exact_dtypes = 0,
-                                         .flags = BP_PORT_PADDED,
-                                         .transposed_by = "transpose_x2",
-                                         .transposed_axes = 1u << 0 | 1u << 1,
-                                         .aliases = "w, b, weight, mat2"},
-                                        {.name = "bias",
-                                         .kind = BP_WEIGHT,
-                                         .shape = "N",
-                                         .row_axis = -1,
-                                         .reduction_axes = 0,
-                                         .reduction_block = 1,
-                                         .reduction_group = nullptr,
-                                         .scale_of = nullptr,
-                                         .distribution = BP_REPLICATED,
-                                         .sharded_axis = 0,
-                                         .dtypes = kFloats,
-                                         .order_exact_dtypes = 0,
-                                         .flags = BP_PORT_OPTIONAL,
-                                         .transposed_by = nullptr,
-                                         .transposed_axes = 0,
-                                         .aliases = "biasOptional, bias_optional"},
-                                        {.name = "y",
-                                         .kind = BP_OUTPUT,
-                                         .shape = "M, N",
-                                         .row_axis = 0,
-                                         .reduction_axes = 0,
-                                         .reduction_block = 1,
-                                         .reduction_group = nullptr,
-                                         .scale_of = nullptr,
-                                         .distribution = BP_REPLICATED,
-                                         .sharded_axis = 0,
-                                         .dtypes = kFloats,
-                                         .order_exact_dtypes = 0,
-                                         .flags = BP_PORT_PADDED,
-                                         .transposed_by = nullptr,
-                                         .transposed_axes = 0,
-                                         .aliases = "output, out"}};
+constexpr bp_port kPorts[kPortCount] = {x1_port(BP_REPLICATED, "x, a, self, input"),
+                                        x2_port(BP_REPLICATED, "w, b, weight, mat2"),
+                                        bias_port(BP_REPLICATED, "biasOptional, bias_optional"),
+                                        row_port("y", BP_OUTPUT, "M, N", BP_REPLICATED, kLinearFloats, "output, out"),
+                                        x1_scale_tensor(BP_REPLICATED),
+                                        x1_scale_token({}),
+                                        x1_scale_block({}),
+                                        x1_scale_mx({}),
+                                        x2_scale_tensor(BP_REPLICATED),
+                                        x2_scale_channel(BP_REPLICATED),
+                                        x2_scale_block(BP_REPLICATED),
+                                        x2_scale_mx(BP_REPLICATED)};
 
 constexpr bp_axis_decl kAxes[] = {{"M", "rows of x1"}, {"K", "reduction length"}, {"N", "columns of x2"}};
 constexpr bp_attr_decl kAttrs[] = {
-    {"transpose_x2", BP_ATTR_BOOL, "false", "x2 is stored as (N, K) and passed as a transposed view"}};
+    {"transpose_x2", BP_ATTR_BOOL, "false", "x2 is stored as (N, K) and passed as a transposed view"},
+    {"bias_after_scale", BP_ATTR_BOOL, "false",
+     "per-tensor and per-token: y = scale * sum + bias, not scale * (sum + bias)"}};
 
 constexpr bp_dtype kFp32Mode[kPortCount] = {BP_FP32, BP_FP32, BP_FP32, BP_FP32};
 constexpr bp_dtype kBf16Mode[kPortCount] = {BP_BF16, BP_BF16, BP_BF16, BP_BF16};
 constexpr bp_dtype kFp16Mode[kPortCount] = {BP_FP16, BP_FP16, BP_FP16, BP_FP16};
-constexpr bp_dtype_mode kDtypeModes[] = {{"fp32", kFp32Mode}, {"bf16", kBf16Mode}, {"fp16", kFp16Mode}};
+// x1, x2, bias, y; x1_scale: tensor, token, block, mx; x2_scale: tensor, channel, block, mx.
+constexpr bp_dtype kInt8Mode[kPortCount] = {BP_INT8, BP_INT8, BP_FP32, BP_FP16, BP_NONE, BP_FP32,
+                                            BP_NONE, BP_NONE, BP_NONE, BP_FP32, BP_NONE, BP_NONE};
+constexpr bp_dtype kFp8Mode[kPortCount] = {BP_E4M3, BP_E4M3, BP_FP32, BP_BF16, BP_FP32, BP_NONE,
+                                           BP_NONE, BP_NONE, BP_FP32, BP_NONE, BP_NONE, BP_NONE};
+constexpr bp_dtype kFp8BlockMode[kPortCount] = {BP_E4M3, BP_E4M3, BP_NONE, BP_BF16, BP_NONE, BP_NONE,
+                                                BP_FP32, BP_NONE, BP_NONE, BP_NONE, BP_FP32, BP_NONE};
+constexpr bp_dtype kMxfp8Mode[kPortCount] = {BP_E4M3, BP_E4M3, BP_FP32, BP_BF16, BP_NONE, BP_NONE,
+                                             BP_NONE, BP_E8M0, BP_NONE, BP_NONE, BP_NONE, BP_E8M0};
+constexpr bp_dtype_mode kDtypeModes[] = {{"fp32", kFp32Mode},   {"bf16", kBf16Mode}, {"fp16", kFp16Mode},
+                                         {"mxfp8", kMxfp8Mode}, {"fp8", kFp8Mode},   {"fp8_block", kFp8BlockMode},
+                                         {"int8", kInt8Mode}};
 
 // ---- implementations ----
 
@@ -108,12 +76,13 @@ constexpr Plan kTree = {{kGemmSegment, kTreeSlices}, LinearDefect::none};
 // The shortest segments that differ from one long segment: alive from K = 3 on.
 constexpr Plan kWitness = {{2, 0}, LinearDefect::none};
 constexpr Plan kFast = {{0, 0}, LinearDefect::none};
-constexpr Plan kThreadSplit = {{0, 0}, LinearDefect::thread_split};
-constexpr Plan kChunkFollowsRows = {{0, 0}, LinearDefect::chunk_follows_rows};
-constexpr Plan kStaleMemo = {{0, 0}, LinearDefect::stale_memo};
-constexpr Plan kZeroNanLeak = {{0, 0}, LinearDefect::zero_nan_leak};
-constexpr Plan kStaleWorkspaceLeak = {{0, 0}, LinearDefect::stale_workspace_leak};
-constexpr Plan kArrivalOrder = {{0, 0}, LinearDefect::arrival_order};
+constexpr Plan kThreadSplit = {{}, LinearDefect::thread_split};
+constexpr Plan kChunkFollowsRows = {{}, LinearDefect::chunk_follows_rows};
+constexpr Plan kStaleMemo = {{}, LinearDefect::stale_memo};
+constexpr Plan kZeroNanLeak = {{}, LinearDefect::zero_nan_leak};
+constexpr Plan kStaleWorkspaceLeak = {{}, LinearDefect::stale_workspace_leak};
+constexpr Plan kPromotionInterval = {{}, LinearDefect::promotion_interval};
+constexpr Plan kArrivalOrder = {{}, LinearDefect::arrival_order};
 
 constexpr const char* kWitnessId = "cpu-fp32fma-chain2";
 
@@ -134,6 +103,8 @@ constexpr bp_implementation kImplementations[] = {
     control("control-stale-memo", "the key of the plan memo lacks the mode: a plan of fast mode is reused", kStaleMemo),
     control("control-zero-nan-leak", "an unmasked tail adds 0 * (element of the next row)", kZeroNanLeak),
     control("control-stale-workspace-leak", "0 * (workspace that nothing wrote) is added", kStaleWorkspaceLeak),
+    control("control-promotion-interval", "partial sums join the FP32 sum every 128 up to 16 rows and every 512 above",
+            kPromotionInterval),
     control("control-arrival-order", "segment sums merge in an order that changes from call to call", kArrivalOrder),
     {kWitnessId, "as chain256 with segments of 2", nullptr, BP_MODE_INVARIANT, BP_IMPL_WITNESS, nullptr, &kWitness}};
 
@@ -155,8 +126,16 @@ bp_status validate(const bp_problem* problem, char* error, size_t error_size) {
     }
   }
   const bp_dtype* dtypes = problem->dtypes;
-  const std::string wrong = linear_dtype_error({dtypes[kX1], dtypes[kX2], dtypes[kBias], dtypes[kY]});
-  return wrong.empty() ? BP_OK : refuse(wrong);
+  const Scaling scaling = scaling_of(dtypes, kScales);
+  const std::string wrong = scaled_dtype_error(scaling, {{dtypes[kX1], dtypes[kX2], dtypes[kBias], dtypes[kY]},
+                                                         scale_dtype(dtypes, kX1Scale, scaling),
+                                                         scale_dtype(dtypes, kX2Scale, scaling)});
+  if (!wrong.empty()) return refuse(wrong);
+  if (scaling == Scaling::token_channel && bp_axis_value(problem, "K") > kInt8LongestK) {
+    return refuse(fmt::format("K = {} is out of range; an INT32 accumulator holds {}", bp_axis_value(problem, "K"),
+                              kInt8LongestK));
+  }
+  return BP_OK;
 }
 
 // Only the workspace control reads any; it is N floats.
@@ -165,20 +144,33 @@ size_t workspace_size(const bp_implementation* implementation, const bp_problem*
   return static_cast<size_t>(bp_axis_value(problem, "N")) * sizeof(float);
 }
 
+ScaledLinear linear_of(const bp_context* context, const bp_tensor* tensors) {
+  ScaledLinear linear;
+  linear.scaling = scaling_of(context->problem->dtypes, kScales);
+  linear.x = &tensors[kX1];
+  linear.w = &tensors[kX2];
+  linear.bias = tensors[kBias].dtype == BP_NONE ? nullptr : &tensors[kBias];
+  linear.x_scale = scale_tensor(tensors, kX1Scale, linear.scaling);
+  linear.w_scale = scale_tensor(tensors, kX2Scale, linear.scaling);
+  linear.y = &tensors[kY];
+  linear.bias_after_scale = bp_attr_int(context->problem, "bias_after_scale") != 0;
+  return linear;
+}
+
 Result<void> multiply(const bp_context* context, const bp_tensor* tensors) {
-  const bp_tensor* bias = tensors[kBias].dtype == BP_NONE ? nullptr : &tensors[kBias];
-  const Result<GemmCall> call = linear_call(tensors[kX1], tensors[kX2], bias, tensors[kY]);
-  if (!call) return tl::unexpected<Error>(call.error());
   const Plan& plan = plan_of(context->implementation);
-  if (plan.defect != LinearDefect::none) {
-    return run_linear_control(plan.defect, {*call, context->threads, context->rank, context->mode,
-                                            static_cast<const float*>(context->workspace)});
-  }
   LinearSchedule order = plan.schedule;
-  if (context->implementation->mode == BP_MODE_FAST) order.segment = fast_segment(call->m, call->k);
-  const Result<Schedule> schedule = make_schedule(order, call->k);
-  if (!schedule) return tl::unexpected<Error>(schedule.error());
-  return gemm(*call, *schedule, {context->threads, std::nullopt});
+  if (context->implementation->mode == BP_MODE_FAST) {
+    order.segment = fast_segment(tensors[kX1].shape[0], tensors[kX1].shape[1]);
+  }
+  const Product product = [&](const GemmCall& call, const LinearSchedule& schedule) -> Result<void> {
+    if (plan.defect != LinearDefect::none) {
+      return run_linear_control(plan.defect, {call, context->threads, context->rank, context->mode,
+                                              static_cast<const float*>(context->workspace)});
+    }
+    return run_scheduled(call, schedule, context->threads);
+  };
+  return scaled_linear(linear_of(context, tensors), order, context->threads, product);
 }
 
 bp_status run(const bp_context* context, const bp_tensor* tensors) {
@@ -187,10 +179,7 @@ bp_status run(const bp_context* context, const bp_tensor* tensors) {
 }
 
 bp_status reference(const bp_context* context, const bp_tensor* tensors) {
-  return operator_call(context, [&] {
-    const bp_tensor* bias = tensors[kBias].dtype == BP_NONE ? nullptr : &tensors[kBias];
-    return linear_reference(tensors[kX1], tensors[kX2], bias, tensors[kY]);
-  });
+  return operator_call(context, [&] { return scaled_linear_reference(linear_of(context, tensors)); });
 }
 
 // Controls claim what the invariant implementations promise: that is their lie.
@@ -199,7 +188,10 @@ uint32_t promises(const bp_implementation* implementation, const bp_problem* pro
   constexpr uint32_t kAlways = BP_REPEAT | BP_NEIGHBOURS | BP_POSITION | BP_POISON | BP_ALIGNMENT | BP_THREADS;
   if (implementation->mode == BP_MODE_FAST) return kAlways;
   const LinearSchedule& schedule = plan_of(implementation).schedule;
-  if (schedule.slices > 0 && bp_axis_value(problem, "K") % schedule.slices != 0) return 0;
+  if (schedule.slices > 0) {
+    const bool blocks = scaling_of(problem->dtypes, kScales) == Scaling::block;
+    if (bp_axis_value(problem, "K") % (schedule.slices * (blocks ? kScaleBlock : 1)) != 0) return 0;
+  }
   return kAlways | BP_BATCH_SIZE | BP_HISTORY;
 }
 

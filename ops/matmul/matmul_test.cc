@@ -69,6 +69,7 @@ struct Fixture {
     out.axes = {{"M", m}, {"K", k}, {"N", n}};
     out.attrs = {{"transpose_x2", transposed}};
     out.dtypes = {dtype, dtype, bias_dtype, y_dtype};
+    out.dtypes.resize(table().port_count, BP_NONE);
     return out;
   }
 
@@ -113,6 +114,7 @@ struct Fixture {
       out.back().ndim = 1;
     }
     out.push_back(matrix(output, output_dtype, m, n, n + pad, 1));
+    out.resize(table().port_count);
     return out;
   }
 
@@ -291,10 +293,20 @@ TEST(Matmul, EveryConstraintHasItsSentence) {
   EXPECT_EQ(with([](Problem& p) { p.axes["M"] = std::int64_t{1} << 31; }),
             "M = 2147483648 is out of range; it must be 0 to 2147483647");
   EXPECT_EQ(with([](Problem& p) { p.axes["N"] = -5; }), "N = -5 is out of range; it must be 0 to 2147483647");
-  EXPECT_EQ(with([](Problem& p) { p.dtypes[kX1] = BP_INT8; }), "x1 has the dtype int8; it must be fp32, bf16 or fp16");
+  EXPECT_EQ(with([](Problem& p) { p.dtypes[kX1] = BP_FP64; }), "x1 has the dtype fp64; it must be fp32, bf16 or fp16");
+  EXPECT_EQ(with([](Problem& p) { p.dtypes[kX1] = BP_INT8; }),
+            "x1 has the dtype int8 and no scales are there; give x1_scale and x2_scale");
+  EXPECT_EQ(with([](Problem& p) {
+              p.dtypes = {BP_INT8, BP_INT8, BP_NONE, BP_FP16, BP_NONE, BP_FP32,
+                          BP_NONE, BP_NONE, BP_NONE, BP_FP32, BP_NONE, BP_NONE};
+              p.axes["K"] = 131072;
+            }),
+            "K = 131072 is out of range; an INT32 accumulator holds 131071");
   EXPECT_EQ(with([](Problem& p) { p.dtypes[kX2] = BP_BF16; }), "x2 has the dtype bf16; it must be that of x1, fp32");
   EXPECT_EQ(with([](Problem& p) { p.dtypes[kBias] = BP_BF16; }), "bias has the dtype bf16; it must be fp32");
-  EXPECT_EQ(with([](Problem& p) { p.dtypes = {BP_FP16, BP_FP16, BP_NONE, BP_BF16}; }),
+  EXPECT_EQ(with([](Problem& p) {
+              p.dtypes[kX1] = p.dtypes[kX2] = BP_FP16, p.dtypes[kBias] = BP_NONE, p.dtypes[kY] = BP_BF16;
+            }),
             "y has the dtype bf16; it must be fp16 or fp32");
   EXPECT_EQ(with([](Problem& p) { p.dtypes = {BP_BF16, BP_BF16, BP_FP32, BP_FP32}; }), "accepted");
 }

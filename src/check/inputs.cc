@@ -23,10 +23,9 @@ std::string shape_key(const PortLayout& port) {
   return key;
 }
 
-// For every element of a port's logical row (or tensor): the element whose content it takes under the permutation.
-std::vector<std::int64_t> permuted_sources(const PortLayout& port, const std::vector<std::int64_t>& source) {
-  const std::vector<ElementPlace> places = element_places(port);
-  const std::int64_t block = port.port->reduction_block;
+// For every element: the element whose content it takes where entry e takes that of from_entry[e].
+std::vector<std::int64_t> moved_entries(const std::vector<ElementPlace>& places,
+                                        const std::vector<std::int64_t>& from_entry) {
   std::int64_t others = 0;
   for (const ElementPlace& place : places) others = std::max(others, place.other + 1);
   std::vector<std::int64_t> element_of(places.size());
@@ -34,13 +33,25 @@ std::vector<std::int64_t> permuted_sources(const PortLayout& port, const std::ve
     element_of[static_cast<std::size_t>(places[e].entry * others + places[e].other)] = static_cast<std::int64_t>(e);
   std::vector<std::int64_t> sources(places.size());
   for (std::size_t e = 0; e < places.size(); ++e) {
-    // Padding of a block scale lies beyond the reduction length and stays.
-    const std::int64_t k = places[e].entry * block;
-    const std::int64_t from =
-        k < static_cast<std::int64_t>(source.size()) ? source[static_cast<std::size_t>(k)] / block : places[e].entry;
+    const std::int64_t from = from_entry[static_cast<std::size_t>(places[e].entry)];
     sources[e] = element_of[static_cast<std::size_t>(from * others + places[e].other)];
   }
   return sources;
+}
+
+// For every element of a port's logical row (or tensor): the element whose content it takes under the permutation.
+std::vector<std::int64_t> permuted_sources(const PortLayout& port, const std::vector<std::int64_t>& source) {
+  const std::vector<ElementPlace> places = element_places(port);
+  const std::int64_t block = port.port->reduction_block;
+  std::int64_t entries = 0;
+  for (const ElementPlace& place : places) entries = std::max(entries, place.entry + 1);
+  std::vector<std::int64_t> from_entry;
+  for (std::int64_t entry = 0; entry < entries; ++entry) {
+    // Padding of a block scale lies beyond the reduction length and stays.
+    const auto k = static_cast<std::size_t>(entry * block);
+    from_entry.push_back(k < source.size() ? source[k] / block : entry);
+  }
+  return moved_entries(places, from_entry);
 }
 
 void gather_elements(bp_dtype dtype, const std::vector<std::int64_t>& sources, const std::byte* from, std::byte* to) {
@@ -57,6 +68,45 @@ void gather_elements(bp_dtype dtype, const std::vector<std::int64_t>& sources, c
   const std::size_t size = static_cast<std::size_t>(bits) / 8;
   for (std::size_t e = 0; e < sources.size(); ++e)
     std::memcpy(to + e * size, from + static_cast<std::size_t>(sources[e]) * size, size);
+}
+
+// ---- scales that several rows share ----
+
+// Rows among which a port counts its blocks.
+std::int64_t rows_of_blocks(const Layout& layout, const PortLayout& port) {
+  return port.rows_sharded ? std::max<std::int64_t>(layout.rows / layout.problem.world, 1) : layout.rows;
+}
+
+bool begins_block(const Layout& layout, const PortLayout& port, std::int64_t position) {
+  return position % rows_of_blocks(layout, port) % port.row_block == 0;
+}
+
+// The identity of the scale of the block that begins at `position`. A scale goes with the row that keeps its content:
+// the first one that is neither re-seeded nor poisoned, else the first. A row belongs to block row / row_block.
+RowIdentity block_identity(const Layout& layout, const PortLayout& port, const Assignment& rows, std::uint64_t row_seed,
+                           std::int64_t position) {
+  const std::int64_t own = rows_of_blocks(layout, port);
+  const std::int64_t end = std::min(position + port.row_block, position / own * own + own);
+  std::int64_t anchor = position;
+  for (std::int64_t p = position; p < end; ++p) {
+    const RowIdentity& row = rows[static_cast<std::size_t>(p)];
+    if (row.seed != row_seed || row.poison) continue;
+    anchor = p;
+    break;
+  }
+  RowIdentity identity = rows[static_cast<std::size_t>(anchor)];
+  identity.row /= static_cast<std::uint64_t>(port.row_block);
+  return identity;
+}
+
+// For every element of a scale: the element whose content it takes so that partner blocks have equal scales.
+std::vector<std::int64_t> partner_sources(const PortLayout& port, const CancellingPairs& pairs) {
+  std::vector<std::int64_t> block_of;
+  const std::vector<ElementPlace> places = element_places(port);
+  std::int64_t entries = 0;
+  for (const ElementPlace& place : places) entries = std::max(entries, place.entry + 1);
+  for (std::int64_t entry = 0; entry < entries; ++entry) block_of.push_back(pairs.canonical_block(entry));
+  return moved_entries(places, block_of);
 }
 
 // Flips the sign of floating-point elements.
@@ -125,6 +175,19 @@ const CancellingPairs* InputBuilder::pairs(const Layout& layout, const PortLayou
   return nullptr;
 }
 
+void InputBuilder::pair_scales(const Layout& layout, const PortLayout& port, Row* content) {
+  if (port.port->kind != BP_SCALE || port.port->reduction_axes == 0) return;
+  const bool cancelling = std::any_of(layout.ports.begin(), layout.ports.end(), [&](const PortLayout& other) {
+    return other.present() && is_cancelling(recipes_[other.index]) && other.port->reduction_group != nullptr &&
+           std::string_view(other.port->reduction_group) == port.port->reduction_group;
+  });
+  const CancellingPairs* partner = cancelling ? pairs(layout, port) : nullptr;
+  if (partner == nullptr) return;
+  Row paired(content->size());
+  gather_elements(port.dtype, partner_sources(port, *partner), content->data(), paired.data());
+  *content = std::move(paired);
+}
+
 const InputBuilder::Row& InputBuilder::logical_row(const Layout& layout, const PortLayout& port,
                                                    const RowIdentity& identity) {
   const std::int64_t elements = port.inner * port.shards;
@@ -147,6 +210,7 @@ const InputBuilder::Row& InputBuilder::logical_row(const Layout& layout, const P
     request.magnitude = identity.magnitude;
     if (is_cancelling(request.spec)) request.pairs = pairs(layout, port);
     fill(request, row.data());
+    pair_scales(layout, port, &row);
   }
   row_cache_bytes_ += row.size();
   return rows_.emplace(std::move(key), std::move(row)).first->second;
@@ -203,6 +267,7 @@ Result<Tensor> InputBuilder::weight(const Layout& layout, const PortLayout& port
     fill(request, out);
     if (negate) negate_elements(port.dtype, columns, out);
   }
+  pair_scales(layout, port, &logical);
   if (permutation != nullptr && port.port->reduction_group != nullptr && port.port->reduction_axes != 0 &&
       permutation->count(port.port->reduction_group) != 0) {
     std::vector<std::byte> moved(logical.size());
@@ -238,10 +303,13 @@ Result<void> InputBuilder::fill_rows(const Layout& layout, const Assignment& row
     scratch[port.index].resize(port.logical_row_bytes());
   }
   for (std::int64_t position = 0; position < layout.rows; ++position) {
-    const RowIdentity& identity = rows[static_cast<std::size_t>(position)];
     for (const bp_location& place : layout.locations(host_, position)) {
       const PortLayout& port = layout.ports[place.port];
       if (port.is_output() || !port.carries_rows() || port.inner == 0) continue;
+      const bool shared = port.row_block > 1;
+      if (shared && !begins_block(layout, port, position)) continue;
+      const RowIdentity identity =
+          shared ? block_identity(layout, port, rows, row_seed_, position) : rows[static_cast<std::size_t>(position)];
       const Row& content = logical_row(layout, port, identity);
       const std::byte* data = content.data();
       if (!sources[place.port].empty()) {

@@ -62,6 +62,8 @@ class InputBuilder {
                         const Placement& placement);
   const Row& logical_row(const Layout& layout, const PortLayout& port, const RowIdentity& identity);
   const CancellingPairs* pairs(const Layout& layout, const PortLayout& port);
+  // Gives partner blocks equal scales where the inputs cancel: a pair cancels only under one scale.
+  void pair_scales(const Layout& layout, const PortLayout& port, Row* content);
   Result<void> fill_rows(const Layout& layout, const Assignment& rows, const Permutation* permutation,
                          RunTensors* tensors);
 

@@ -95,7 +95,7 @@ bool PortLayout::rows_contiguous() const {
   return true;
 }
 
-bool PortLayout::order_exact() const { return (port->order_exact_dtypes & BP_DTYPE_BIT(dtype)) != 0; }
+bool PortLayout::order_exact() const { return exact_inputs || (port->order_exact_dtypes & BP_DTYPE_BIT(dtype)) != 0; }
 
 std::vector<const PortLayout*> Layout::outputs() const {
   std::vector<const PortLayout*> list;
@@ -105,16 +105,26 @@ std::vector<const PortLayout*> Layout::outputs() const {
   return list;
 }
 
+std::int64_t Layout::row_block() const {
+  std::int64_t block = 1;
+  for (const PortLayout& port : ports) {
+    if (port.carries_rows()) block = std::max(block, port.row_block);
+  }
+  return block;
+}
+
 std::vector<bp_location> Layout::locations(OperatorHost& host, std::int64_t position) const {
   if (auto own = host.locate(problem, position)) return *std::move(own);
   std::vector<bp_location> list;
   for (const PortLayout& port : ports) {
     if (!port.carries_rows()) continue;
+    const auto entries = [&](std::int64_t count) { return (count + port.row_block - 1) / port.row_block; };
     if (port.rows_sharded) {
-      if (port.rows * problem.world != rows) continue;
-      list.push_back({port.index, static_cast<std::int32_t>(position / port.rows), position % port.rows});
-    } else if (port.rows == rows) {
-      for (int rank = 0; rank < problem.world; ++rank) list.push_back({port.index, rank, position});
+      const std::int64_t own = rows / problem.world;  // of one rank
+      if (own == 0 || own * problem.world != rows || port.rows != entries(own)) continue;
+      list.push_back({port.index, static_cast<std::int32_t>(position / own), position % own / port.row_block});
+    } else if (port.rows == entries(rows)) {
+      for (int rank = 0; rank < problem.world; ++rank) list.push_back({port.index, rank, position / port.row_block});
     }
   }
   return list;
@@ -141,11 +151,16 @@ Result<Layout> make_layout(OperatorHost& host, const Problem& problem) {
     std::copy_n((*tensors)[i].shape, BP_MAX_DIMS, entry.shape);
     if (entry.present()) {
       if (port.row_axis >= 0) entry.rows = entry.shape[port.row_axis];
+      entry.row_block = std::max(port.row_block, 1);
       fill_strides(port, bool_attr(problem, port.transposed_by), &entry);
       fill_row_split(port, problem.world, &entry);
     }
     layout.ports.push_back(entry);
   }
+  const bool exact = std::any_of(layout.ports.begin(), layout.ports.end(), [](const PortLayout& port) {
+    return port.present() && port.port->kind == BP_ROW_INPUT && port.order_exact();
+  });
+  for (PortLayout& port : layout.ports) port.exact_inputs = exact && port.is_output();
   return layout;
 }
 

@@ -24,7 +24,8 @@ struct PortLayout {
   int ndim = 0;
   std::int64_t shape[BP_MAX_DIMS] = {};
   std::int64_t stride[BP_MAX_DIMS] = {};  // storage order; transposed views differ from row-major
-  std::int64_t rows = -1;                 // per rank; -1: no row axis
+  std::int64_t rows = -1;                 // entries along the row axis, per rank; -1: no row axis
+  std::int64_t row_block = 1;             // rows that one of them covers
   bool rows_sharded = false;              // rank r holds rows [r * rows, (r + 1) * rows)
   std::int64_t inner = 0;                 // elements of a row on one rank (of the whole tensor where rows < 0)
   std::int64_t pre = 1;
@@ -40,7 +41,8 @@ struct PortLayout {
   std::size_t row_bytes() const;          // of a row on one rank
   std::size_t logical_row_bytes() const;  // of a row over all ranks
   bool rows_contiguous() const;           // a row on one rank is one piece of memory
-  // Whether the reduction order can move bytes of this output as it is stored.
+  bool exact_inputs = false;              // an output of inputs that sum exactly in any order
+  // Whether no reduction order can move bytes of this output.
   bool order_exact() const;
 };
 
@@ -48,6 +50,8 @@ struct Layout {
   Problem problem;
   std::int64_t rows = 0;  // logical output rows over all ranks
   std::vector<PortLayout> ports;
+  // Rows that share a scale: a row cannot leave its block without losing its scales. 1: none do.
+  std::int64_t row_block() const;
   // Every place of logical position p: for all ports that carry rows.
   std::vector<bp_location> locations(OperatorHost& host, std::int64_t position) const;
   // Outputs that are present.

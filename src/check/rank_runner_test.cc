@@ -19,8 +19,9 @@ namespace {
 
 constexpr std::uint32_t kFp32 = BP_DTYPE_BIT(BP_FP32);
 const bp_port kPorts[] = {
-    {"x", BP_ROW_INPUT, "M, K", 0, 0, 1, nullptr, nullptr, BP_REPLICATED, 0, kFp32, 0, BP_PORT_PADDED, nullptr, 0, ""},
-    {"y", BP_OUTPUT, "M, K", 0, 0, 1, nullptr, nullptr, BP_REPLICATED, 0, kFp32, 0, BP_PORT_PADDED, nullptr, 0, ""},
+    {"x", BP_ROW_INPUT, "M, K", 0, 0, 1, nullptr, nullptr, BP_REPLICATED, 0, kFp32, 0, BP_PORT_PADDED, nullptr, 0, "",
+     0},
+    {"y", BP_OUTPUT, "M, K", 0, 0, 1, nullptr, nullptr, BP_REPLICATED, 0, kFp32, 0, BP_PORT_PADDED, nullptr, 0, "", 0},
 };
 const bp_axis_decl kAxes[] = {{"M", ""}, {"K", ""}};
 const bp_implementation kImplementations[] = {

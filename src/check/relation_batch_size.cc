@@ -67,7 +67,9 @@ Result<RelationFinding> check_batch_size(CellSession& session) {
     for (const std::int64_t target : *targets) {
       const bool seen = std::any_of(starts.begin(), starts.end(),
                                     [&](std::int64_t start) { return target >= start && target < start + rows; });
-      if (!seen) starts.insert(std::min(target, std::max<std::int64_t>(session.rows() - rows, 0)));
+      // Rows that share a scale stay together.
+      const std::int64_t block = session.base().layout.row_block();
+      if (!seen) starts.insert(std::min(target, std::max<std::int64_t>(session.rows() - rows, 0)) / block * block);
     }
     for (const std::int64_t start : starts) {
       variant.rows.clear();

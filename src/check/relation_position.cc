@@ -4,7 +4,6 @@
 // rank.
 #include <fmt/format.h>
 
-#include <numeric>
 #include <set>
 
 #include "src/check/relation.h"
@@ -13,26 +12,49 @@
 namespace batchproof {
 namespace {
 
+using Places = std::vector<std::int64_t>;
+
 struct Order {
   std::string what;
-  std::vector<std::int64_t> position_of;  // by row
+  Places position_of;  // by row
 };
 
-Order rotation(std::int64_t rows, std::int64_t shift) {
-  Order order{fmt::format("rows moved by {}", shift), std::vector<std::int64_t>(static_cast<std::size_t>(rows))};
-  for (std::int64_t row = 0; row < rows; ++row) order.position_of[static_cast<std::size_t>(row)] = (row + shift) % rows;
-  return order;
+Places rotated(std::int64_t count, std::int64_t shift) {
+  Places places(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) places[static_cast<std::size_t>(i)] = (i + shift) % count;
+  return places;
 }
 
-Order shuffled(std::int64_t rows, std::uint64_t seed) {
-  Order order{"rows in a random order", std::vector<std::int64_t>(static_cast<std::size_t>(rows))};
-  std::iota(order.position_of.begin(), order.position_of.end(), 0);
-  for (std::int64_t i = rows - 1; i > 0; --i) {
+Places shuffled(std::int64_t count, std::uint64_t seed) {
+  Places places = rotated(count, 0);
+  for (std::int64_t i = count - 1; i > 0; --i) {
     const auto j =
         static_cast<std::int64_t>(mix64(seed, static_cast<std::uint64_t>(i)) % static_cast<std::uint64_t>(i + 1));
-    std::swap(order.position_of[static_cast<std::size_t>(i)], order.position_of[static_cast<std::size_t>(j)]);
+    std::swap(places[static_cast<std::size_t>(i)], places[static_cast<std::size_t>(j)]);
   }
-  return order;
+  return places;
+}
+
+// Rows that share a scale stay together: their blocks move, and the rows inside them.
+Places moved(const Places& blocks, const Places& inside) {
+  Places places;
+  const auto block = static_cast<std::int64_t>(inside.size());
+  for (const std::int64_t to : blocks) {
+    for (const std::int64_t lane : inside) places.push_back(to * block + lane);
+  }
+  return places;
+}
+
+// One row on (other parity, other edge), one rank on, half the batch on, and a random order.
+std::vector<Order> orders_of(std::int64_t rows, int world, std::uint64_t seed) {
+  std::vector<Order> orders;
+  std::set<std::int64_t> shifts = {1 % rows, rows / 2};
+  if (rows % world == 0) shifts.insert(rows / world % rows);
+  shifts.erase(0);
+  for (const std::int64_t shift : shifts)
+    orders.push_back({fmt::format("rows moved by {}", shift), rotated(rows, shift)});
+  if (rows > 2) orders.push_back({"rows in a random order", shuffled(rows, seed)});
+  return orders;
 }
 
 }  // namespace
@@ -44,24 +66,38 @@ Result<RelationFinding> check_position(CellSession& session) {
     finding.void_reason = fmt::format("{} logical row: there is no other position", rows);
     return finding;
   }
-  // One row on (other parity, other edge), one rank on, half the batch on, and a random order.
-  std::set<std::int64_t> shifts = {1, rows / 2};
   const int world = session.cell().problem.world;
-  if (rows % world == 0) shifts.insert(rows / world % rows);
-  shifts.erase(0);
+  const std::uint64_t seed = mix64(session.seed(), 0x3000u);
+  const std::int64_t block = session.base().layout.row_block();
   std::vector<Order> orders;
-  for (const std::int64_t shift : shifts) orders.push_back(rotation(rows, shift));
-  if (rows > 2) orders.push_back(shuffled(rows, mix64(session.seed(), 0x3000u)));
+  if (block == 1) {
+    orders = orders_of(rows, world, seed);
+  } else if (rows % block != 0) {
+    finding.skip_reason =
+        fmt::format("{} rows are no whole number of blocks of {} rows that share a scale", rows, block);
+    return finding;
+  } else {
+    for (const Order& inside : orders_of(block, 1, seed)) {
+      orders.push_back({inside.what + fmt::format(" inside each block of {}", block),
+                        moved(rotated(rows / block, 0), inside.position_of)});
+    }
+    if (rows > block) {
+      for (const Order& blocks : orders_of(rows / block, world, seed)) {
+        orders.push_back(
+            {fmt::format("blocks of {} ", block) + blocks.what, moved(blocks.position_of, rotated(block, 1))});
+      }
+    }
+  }
 
   for (const Order& order : orders) {
     Variant variant = session.same();
     for (std::int64_t row = 0; row < rows; ++row)
       variant.rows[static_cast<std::size_t>(order.position_of[static_cast<std::size_t>(row)])] =
           session.identity(static_cast<std::uint64_t>(row));
-    auto moved = session.run(variant);
-    if (!moved) return tl::unexpected(moved.error());
+    auto reordered = session.run(variant);
+    if (!reordered) return tl::unexpected(reordered.error());
     for (std::int64_t row = 0; row < rows; ++row)
-      session.compare_row(session.base(), row, *moved, order.position_of[static_cast<std::size_t>(row)],
+      session.compare_row(session.base(), row, *reordered, order.position_of[static_cast<std::size_t>(row)],
                           static_cast<std::uint64_t>(row), order.what, &finding.comparison);
   }
   return finding;

@@ -105,16 +105,25 @@ CancellingPairs::CancellingPairs(std::uint64_t seed, std::int64_t length, std::i
   if (length <= 0) return;
   partner_.resize(static_cast<std::size_t>(length));
   std::iota(partner_.begin(), partner_.end(), std::int64_t{0});
-  // Shuffle the whole blocks (Fisher-Yates), then take neighbours of the shuffled order as partners.
-  std::vector<std::int64_t> order(static_cast<std::size_t>(length / block_));
+  if (block_ > kLongestPairedBlock) {
+    for (std::int64_t begin = 0; begin < length; begin += block_)
+      pair_units(mix64(seed, static_cast<std::uint64_t>(begin)), begin, std::min(block_, length - begin), 1);
+  } else {
+    pair_units(seed, 0, length / block_, block_);
+  }
+}
+
+void CancellingPairs::pair_units(std::uint64_t seed, std::int64_t begin, std::int64_t units, std::int64_t unit) {
+  // Shuffle the units (Fisher-Yates), then take neighbours of the shuffled order as partners.
+  std::vector<std::int64_t> order(static_cast<std::size_t>(units));
   std::iota(order.begin(), order.end(), std::int64_t{0});
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[mix64(seed, i) % i]);
   for (std::size_t i = 0; i + 1 < order.size(); i += 2) {
-    for (std::int64_t lane = 0; lane < block_; ++lane) {
-      const std::int64_t a = order[i] * block_ + lane;
-      const std::int64_t b = order[i + 1] * block_ + lane;
-      partner_[a] = b;
-      partner_[b] = a;
+    for (std::int64_t lane = 0; lane < unit; ++lane) {
+      const std::int64_t a = begin + order[i] * unit + lane;
+      const std::int64_t b = begin + order[i + 1] * unit + lane;
+      partner_[static_cast<std::size_t>(a)] = b;
+      partner_[static_cast<std::size_t>(b)] = a;
     }
   }
 }

@@ -51,8 +51,10 @@ std::string recipe_name(const RecipeSpec& spec);
 std::uint64_t name_hash(std::string_view name);
 
 // The involution of the cancelling recipe: a seeded random pairing of 0..length-1. One index has no partner where the
-// length is odd. For block scales pair blocks (block > 1): whole blocks are partners, position inside the block kept; a
-// short last block has no partner, nor has one of the whole blocks where their number is odd.
+// length is odd. For block scales (block > 1) whole blocks are partners, position inside the block kept; a short last
+// block has no partner, nor has one of the whole blocks where their number is odd. Blocks longer than 32 are summed by
+// themselves before they are scaled: two partner blocks would cancel exactly and show no order, so there the partners
+// lie inside each block.
 class CancellingPairs {
  public:
   CancellingPairs(std::uint64_t seed, std::int64_t length, std::int64_t block = 1);
@@ -65,10 +67,14 @@ class CancellingPairs {
   bool unpaired(std::int64_t k) const { return partner_[k] == k; }
   // As canonical, for the scale of block b; a block beyond the length (padding) is its own.
   std::int64_t canonical_block(std::int64_t b) const {
-    return b * block_ < length() ? canonical(b * block_) / block_ : b;
+    return b * block_ < length() ? canonical(b * block_) / block_ : b;  // inside one block: the block itself
   }
 
  private:
+  static constexpr std::int64_t kLongestPairedBlock = 32;
+  // Pairs `units` units of `unit` indices, the first at `begin`.
+  void pair_units(std::uint64_t seed, std::int64_t begin, std::int64_t units, std::int64_t unit);
+
   std::vector<std::int64_t> partner_;
   std::int64_t block_;
 };

@@ -197,11 +197,31 @@ class TableCheck {
     bool row_output = false;
     for (std::uint32_t i = 0; i < table_.port_count; ++i) {
       const bp_port& port = table_.ports[i];
-      if (!unique(fmt::format("ports[{}].name", i), port.name, &ports_, true)) return false;
-      if (!check_port(fmt::format("port {}", port.name), port)) return false;
+      if (!port_name(i) || !check_port(fmt::format("port {}", port.name), port)) return false;
       row_output = row_output || (port.kind == BP_OUTPUT && port.row_axis >= 0);
     }
     if (!row_output) return wrong_field("ports", "no output has a row_axis, so there is no row to compare");
+    return true;
+  }
+
+  // Unique, or an alternative form of an earlier port.
+  bool port_name(std::uint32_t i) {
+    const bp_port& port = table_.ports[i];
+    const std::string field = fmt::format("ports[{}].name", i);
+    const bool known = port.name != nullptr && ports_.count(port.name) != 0;
+    if (!known) return unique(field, port.name, &ports_, true);
+    for (std::uint32_t j = 0; j < i; ++j) {
+      const bp_port& other = table_.ports[j];
+      if (std::string_view(other.name) != port.name) continue;
+      if (other.kind != port.kind || (port.flags & other.flags & BP_PORT_OPTIONAL) == 0)
+        return wrong_field(field, "the name {} is there twice; alternative forms are optional and of one kind",
+                           shown(port.name));
+      for (std::uint32_t m = 0; m < table_.dtype_mode_count; ++m) {
+        const bp_dtype* dtypes = table_.dtype_modes[m].dtypes;
+        if (dtypes == nullptr || dtypes[i] == BP_NONE || dtypes[j] == BP_NONE) continue;
+        return wrong_field(field, "the name {} is there twice, and dtype mode {} has both forms", shown(port.name), m);
+      }
+    }
     return true;
   }
 
@@ -219,6 +239,8 @@ class TableCheck {
     if (port.row_axis < -1 || port.row_axis >= ndim)
       return wrong_field(field, "row_axis {} is outside; shape {} has axes 0 to {}, and -1 means none", port.row_axis,
                          shown(port.shape), ndim - 1);
+    if (port.row_block < 0 || (port.row_block > 1 && (port.kind != BP_SCALE || port.row_axis < 0)))
+      return wrong_field(field, "row_block {} is for a BP_SCALE with a row_axis; it is 0 elsewhere", port.row_block);
     if (port.kind == BP_ROW_INPUT && port.row_axis < 0)
       return wrong_field(field, "a BP_ROW_INPUT carries rows, so its row_axis cannot be -1");
     if (port.kind == BP_WEIGHT && port.row_axis >= 0)

@@ -25,6 +25,7 @@ Json port_to_json(const bp_port& port) {
               {"kind", port.kind},
               {"shape", port.shape},
               {"row_axis", port.row_axis},
+              {"row_block", port.row_block},
               {"reduction_axes", port.reduction_axes},
               {"reduction_block", port.reduction_block},
               {"reduction_group", text(port.reduction_group)},
@@ -101,6 +102,7 @@ struct OwnedTable::State {
     port.kind = json.at("kind").get<bp_port_kind>();
     port.shape = keep(json.at("shape"));
     port.row_axis = json.at("row_axis").get<std::int32_t>();
+    port.row_block = json.at("row_block").get<std::int32_t>();
     port.reduction_axes = json.at("reduction_axes").get<std::uint32_t>();
     port.reduction_block = json.at("reduction_block").get<std::int32_t>();
     port.reduction_group = keep(json.at("reduction_group"));

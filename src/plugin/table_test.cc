@@ -18,13 +18,13 @@ namespace {
 struct Sample {
   std::vector<bp_port> ports = {
       {"x", BP_ROW_INPUT, "M, K", 0, 2u, 1, "K", nullptr, BP_SHARDED, 0, BP_DTYPE_BIT(BP_E4M3), 0, BP_PORT_PADDED,
-       nullptr, 0, "x1, input"},
+       nullptr, 0, "x1, input", 0},
       {"w", BP_WEIGHT, "K, N", -1, 1u, 1, "K", nullptr, BP_PER_RANK, 0, BP_DTYPE_BIT(BP_E4M3), 0, 0, "transpose_w", 3u,
-       nullptr},
+       nullptr, 0},
       {"x_scale", BP_SCALE, "M, ceil_div(K, 32)", 0, 2u, 32, "K", "x", BP_SHARDED, 0, BP_DTYPE_BIT(BP_E8M0), 0,
-       BP_PORT_OPTIONAL, nullptr, 0, nullptr},
+       BP_PORT_OPTIONAL, nullptr, 0, nullptr, 0},
       {"y", BP_OUTPUT, "W * M, N", 0, 0, 1, nullptr, nullptr, BP_REPLICATED, 0,
-       BP_DTYPE_BIT(BP_FP32) | BP_DTYPE_BIT(BP_INT32), BP_DTYPE_BIT(BP_INT32), 0, nullptr, 0, nullptr},
+       BP_DTYPE_BIT(BP_FP32) | BP_DTYPE_BIT(BP_INT32), BP_DTYPE_BIT(BP_INT32), 0, nullptr, 0, nullptr, 0},
   };
   std::vector<bp_axis_decl> axes = {{"M", "rows per rank"}, {"K", nullptr}, {"N", "columns"}};
   std::vector<bp_attr_decl> attrs = {{"transpose_w", BP_ATTR_BOOL, "false", "w is stored as (N, K)"},
@@ -101,6 +101,9 @@ TEST(CheckTableTest, EachMistakeIsRefusedByName) {
       {"attr path: default_value is NULL", [](Sample& s) { s.attrs[3].default_value = nullptr; }},
       {"attr path: type 9 is unknown", [](Sample& s) { s.attrs[3].type = 9; }},
       {"ports[1].name: the name \"x\" is there twice", [](Sample& s) { s.ports[1].name = "x"; }},
+      {"ports[2].name: the name \"x\" is there twice; alternative forms are optional and of one kind",
+       [](Sample& s) { s.ports[2].name = "x"; }},
+      {"port x: row_block 128 is for a BP_SCALE with a row_axis", [](Sample& s) { s.ports[0].row_block = 128; }},
       {"port x: kind 0 is unknown", [](Sample& s) { s.ports[0].kind = 0; }},
       {"port x: shape is NULL", [](Sample& s) { s.ports[0].shape = nullptr; }},
       {"port x: shape:", [](Sample& s) { s.ports[0].shape = "M, (K"; }},

@@ -80,6 +80,11 @@ class Binder {
         if (input(i) && !required(i) && (op_.ports[i].transposed_by != nullptr) == transposable) unify_optional(i);
       }
     }
+    for (std::uint32_t i = 0; i < op_.port_count && !done(); ++i) {
+      const bool wanted = input(i) && !required(i) && tensors_[i] != nullptr && wanted_[i] == true;
+      if (wanted && (op_.ports[i].kind != BP_SCALE || scales_quantised(op_.ports[i])) && !any_form_present(i))
+        reader_.fail(tensors_[i]->position, mismatch(i));
+    }
     if (done()) return;
     choose_dtypes();
     write_axes();
@@ -138,13 +143,52 @@ class Binder {
                                                quote(entry.name), entry.items.size(), op_.name));
       return;
     }
+    const std::vector<std::uint32_t> forms = forms_of(*port);
     if (tensors_[*port] != nullptr) {
       reader_.fail(entry.position,
                    fmt::format("tensors {} and {} are the same input {} of operator {}", quote(tensors_[*port]->name),
                                quote(entry.name), op_.ports[*port].name, op_.name));
       return;
     }
-    tensors_[*port] = &entry;
+    for (const std::uint32_t form : forms) tensors_[form] = &entry;
+  }
+
+  // The ports that have the name of port i: itself, or the alternative forms of one tensor.
+  std::vector<std::uint32_t> forms_of(std::uint32_t port) const {
+    std::vector<std::uint32_t> forms;
+    for (std::uint32_t i = 0; i < op_.port_count; ++i) {
+      if (std::string_view(op_.ports[i].name) == op_.ports[port].name) forms.push_back(i);
+    }
+    return forms;
+  }
+
+  bool any_form_present(std::uint32_t port) const {
+    const std::vector<std::uint32_t> forms = forms_of(port);
+    return std::any_of(forms.begin(), forms.end(), [&](std::uint32_t form) { return present_[form]; });
+  }
+
+  // Whether the tensor's dtype, and the dtypes that are known so far, leave this one of several forms possible.
+  bool form_is_possible(std::uint32_t i) const {
+    if (forms_of(i).size() == 1) return true;
+    const std::optional<bp_dtype> own = dtype_from_name(tensors_[i]->items.front().dtype);
+    if (own && (op_.ports[i].dtypes & BP_DTYPE_BIT(*own)) == 0) return false;
+    return std::any_of(op_.dtype_modes, op_.dtype_modes + op_.dtype_mode_count,
+                       [&](const bp_dtype_mode& mode) { return mode.dtypes[i] != BP_NONE && mode_score(mode) >= 0; });
+  }
+
+  // How many of the known dtypes the mode has; -1 where it has another one for a required input. The 8-bit floats stand
+  // for each other.
+  int mode_score(const bp_dtype_mode& mode) const {
+    const auto is_fp8 = [](bp_dtype dtype) { return dtype == BP_E4M3 || dtype == BP_E5M2; };
+    int score = 0;
+    for (const auto& [i, dtype] : dtypes_) {
+      if (mode.dtypes[i] == dtype) {
+        ++score;
+      } else if (required(i) && !(is_fp8(mode.dtypes[i]) && is_fp8(dtype))) {
+        return -1;
+      }
+    }
+    return score;
   }
 
   void read_attribute(const AtkEntry& entry) {
@@ -356,18 +400,17 @@ class Binder {
   }
 
   void unify_optional(std::uint32_t i) {
-    if (done() || tensors_[i] == nullptr || wanted_[i] == false) return;
+    if (done() || tensors_[i] == nullptr || wanted_[forms_of(i).front()] == false) return;
     const bp_port& port = op_.ports[i];
     const AtkItem& item = tensors_[i]->items.front();
     if (port.kind == BP_SCALE && !scales_quantised(port)) return;
-    const bool wanted = wanted_[i] == true;
+    if (any_form_present(i) || !form_is_possible(i)) return;
+    const bool wanted = wanted_[forms_of(i).front()] == true;
     if (!wanted && is_stub_shape(item) && (!item.shape || is_zero(item, tensors_[i]->name))) return;
     if (item.shape && unify_port(i)) {
       present_[i] = true;
       parse_dtype(i);
-    } else if (wanted && item.shape) {
-      reader_.fail(tensors_[i]->position, mismatch(i));
-    } else if (wanted) {
+    } else if (wanted && !item.shape) {
       reader_.fail(tensors_[i]->position,
                    fmt::format("tensor {} is wanted, and its shape is null", quote(tensors_[i]->name)));
     }
@@ -423,15 +466,7 @@ class Binder {
     int best_score = -1;
     for (std::uint32_t m = 0; m < op_.dtype_mode_count; ++m) {
       const bp_dtype_mode& mode = op_.dtype_modes[m];
-      int score = 0;
-      for (const auto& [i, dtype] : dtypes_) {
-        if (mode.dtypes[i] == dtype) {
-          ++score;
-        } else if (required(i)) {
-          score = -1;
-          break;
-        }
-      }
+      const int score = mode_score(mode);
       if (score > best_score) {
         best_score = score;
         best = &mode;
@@ -446,6 +481,7 @@ class Binder {
                        join_words(modes)));
       return;
     }
+    mode_ = best;
     out_.axes.push_back({"dtype", {std::string(best->name)}, out_.position});
   }
 
@@ -485,6 +521,12 @@ class Binder {
       } else if (!input(i) && spec.dtype) {
         spec.position = reader_.at(output_position_);
         out_.ports.push_back(std::move(spec));
+      } else if (op_.ports[i].kind == BP_SCALE && mode_ != nullptr && mode_->dtypes[i] != BP_NONE &&
+                 !any_form_present(i)) {
+        // The mode would have this scale by default; the case has none.
+        spec.position = out_.position;
+        spec.dtype = BP_NONE;
+        out_.ports.push_back(std::move(spec));
       }
     }
   }
@@ -498,6 +540,7 @@ class Binder {
   std::vector<bool> present_;                 // one per port
   std::vector<std::optional<bool>> wanted_;   // has_<port> and use_<port>
   std::map<std::uint32_t, bp_dtype> dtypes_;  // per port, where the case says it
+  const bp_dtype_mode* mode_ = nullptr;       // what choose_dtypes chose
   std::optional<bp_dtype> output_dtype_;
   JsonPosition output_position_;
   AxisBindings bindings_;                    // axis -> extent

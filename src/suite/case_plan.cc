@@ -51,7 +51,9 @@ std::optional<std::uint32_t> find_port(const bp_operator& op, std::string_view n
 template <class T>
 Words names_of(const T* table, std::uint32_t count) {
   Words names;
-  for (std::uint32_t i = 0; i < count; ++i) names.emplace_back(table[i].name);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (std::find(names.begin(), names.end(), table[i].name) == names.end()) names.emplace_back(table[i].name);
+  }
   return names;
 }
 
@@ -60,6 +62,10 @@ Words implementation_ids(const bp_operator& op) {
   Words ids;
   for (std::uint32_t i = 0; i < op.implementation_count; ++i) ids.emplace_back(op.implementations[i].id);
   return ids;
+}
+
+bool same_name(const bp_operator& op, std::uint32_t a, std::uint32_t b) {
+  return std::string_view(op.ports[a].name) == op.ports[b].name;
 }
 
 std::string show(const AxisValue& value) {
@@ -219,8 +225,9 @@ Words axis_words(const bp_operator& op) {
   for (const char* special : {"W", "dtype", "comm_mode"}) {
     if (std::find(words.begin(), words.end(), special) == words.end()) words.emplace_back(special);
   }
-  for (std::uint32_t i = 0; i < op.port_count; ++i) words.emplace_back(op.ports[i].name);
-  for (std::uint32_t i = 0; i < op.port_count; ++i) words.push_back(std::string(op.ports[i].name) + "_dtype");
+  const Words ports = names_of(op.ports, op.port_count);
+  words.insert(words.end(), ports.begin(), ports.end());
+  for (const std::string& port : ports) words.push_back(port + "_dtype");
   return words;
 }
 
@@ -325,11 +332,15 @@ Result<void> resolve_ports(const Case& loaded, CasePlan& plan) {
       return fail_at(spec.position,
                      fmt::format("port {} of operator {} is an output and takes no recipe", spec.name, op.name));
     }
-    plan.ports[*port] = &spec;
-    for (const std::string& extent : spec.shape) {
-      Result<Expression> parsed = Expression::parse(extent);
-      if (!parsed) return fail_at(spec.position, parsed.error().message);
-      plan.shapes[*port].push_back(std::move(*parsed));
+    // Alternative forms share the name: which one it is follows from the dtype mode of a cell.
+    for (std::uint32_t i = *port; i < op.port_count; ++i) {
+      if (!same_name(op, i, *port)) continue;
+      plan.ports[i] = &spec;
+      for (const std::string& extent : spec.shape) {
+        Result<Expression> parsed = Expression::parse(extent);
+        if (!parsed) return fail_at(spec.position, parsed.error().message);
+        plan.shapes[i].push_back(std::move(*parsed));
+      }
     }
   }
   return {};

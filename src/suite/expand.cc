@@ -128,10 +128,11 @@ class CaseExpander {
           }
           break;
         case Role::port:
-          port_axis[axis.port] = &values[a];
+          for (const std::uint32_t i : forms_of(axis.port)) port_axis[i] = &values[a];
           break;
         case Role::port_dtype:
-          port_dtype[axis.port] = dtype_from_name(std::get<std::string>(values[a]));
+          for (const std::uint32_t i : forms_of(axis.port))
+            port_dtype[i] = dtype_from_name(std::get<std::string>(values[a]));
           break;
       }
     }
@@ -168,7 +169,23 @@ class CaseExpander {
     });
   }
 
-  // The dtype of a port in this cell, BP_NONE where it is absent.
+  // The ports that have the name of port `port`: itself, or the alternative forms of one tensor.
+  std::vector<std::uint32_t> forms_of(std::uint32_t port) const {
+    std::vector<std::uint32_t> forms;
+    for (std::uint32_t i = 0; i < plan_.op->port_count; ++i) {
+      if (std::string_view(plan_.op->ports[i].name) == plan_.op->ports[port].name) forms.push_back(i);
+    }
+    return forms;
+  }
+
+  // Whether port i is a form that the mode does not use while it uses another one.
+  bool is_other_form(std::uint32_t i, const bp_dtype_mode* mode) const {
+    if (mode == nullptr || mode->dtypes[i] != BP_NONE) return false;
+    const std::vector<std::uint32_t> forms = forms_of(i);
+    return std::any_of(forms.begin(), forms.end(), [&](std::uint32_t form) { return mode->dtypes[form] != BP_NONE; });
+  }
+
+  // The dtype of a port in this cell, BP_NONE where it is absent. A scale is there where its mode has one.
   Result<bp_dtype> resolve_port(std::uint32_t i, const bp_dtype_mode* mode, const AxisValue* axis,
                                 const std::optional<bp_dtype>& axis_dtype) const {
     const bp_port& port = plan_.op->ports[i];
@@ -176,7 +193,9 @@ class CaseExpander {
     const bool optional = (port.flags & BP_PORT_OPTIONAL) != 0;
     const bool asked = spec != nullptr || axis != nullptr || axis_dtype;
     if (axis != nullptr && std::get<std::string>(*axis) == "none") return bp_dtype{BP_NONE};
-    if (optional && !asked && (port.kind != BP_OUTPUT || case_.lists_outputs)) return bp_dtype{BP_NONE};
+    if (is_other_form(i, mode)) return bp_dtype{BP_NONE};
+    const bool on_demand = port.kind == BP_OUTPUT ? case_.lists_outputs : port.kind != BP_SCALE;
+    if (optional && !asked && on_demand) return bp_dtype{BP_NONE};
     if (axis_dtype) return *axis_dtype;
     if (spec != nullptr && spec->dtype) return *spec->dtype;
     const bp_dtype dtype = mode != nullptr ? mode->dtypes[i] : bp_dtype{BP_NONE};

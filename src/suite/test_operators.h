@@ -22,16 +22,16 @@ inline constexpr std::uint32_t kOptional = BP_PORT_OPTIONAL;
 // ---- fake_gather ----
 
 inline const bp_port kGatherPorts[] = {
-    {"x1", BP_ROW_INPUT, "M, K", 0, 0b10, 1, "K", nullptr, BP_PER_RANK, 0, kData, 0, 0, nullptr, 0, nullptr},
+    {"x1", BP_ROW_INPUT, "M, K", 0, 0b10, 1, "K", nullptr, BP_PER_RANK, 0, kData, 0, 0, nullptr, 0, nullptr, 0},
     {"x2", BP_WEIGHT, "K, N", -1, 0b01, 1, "K", nullptr, BP_PER_RANK, 0, kData, 0, 0, "transpose_x2", kTransposed,
-     "weight"},
-    {"bias", BP_WEIGHT, "N", -1, 0, 1, nullptr, nullptr, BP_PER_RANK, 0, kFloats, 0, kOptional, nullptr, 0, nullptr},
-    {"x1_scale", BP_SCALE, "M, 1", 0, 0, 1, nullptr, "x1", BP_PER_RANK, 0, kFp32, 0, kOptional, nullptr, 0, nullptr},
+     "weight", 0},
+    {"bias", BP_WEIGHT, "N", -1, 0, 1, nullptr, nullptr, BP_PER_RANK, 0, kFloats, 0, kOptional, nullptr, 0, nullptr, 0},
+    {"x1_scale", BP_SCALE, "M, 1", 0, 0, 1, nullptr, "x1", BP_PER_RANK, 0, kFp32, 0, kOptional, nullptr, 0, nullptr, 0},
     {"x2_scale", BP_SCALE, "1, N", -1, 0, 1, nullptr, "x2", BP_PER_RANK, 0, kFp32, 0, kOptional, nullptr, 0,
-     "weightScale"},
-    {"y", BP_OUTPUT, "W * M, N", 0, 0, 1, nullptr, nullptr, BP_PER_RANK, 0, kFloats, 0, 0, nullptr, 0, nullptr},
+     "weightScale", 0},
+    {"y", BP_OUTPUT, "W * M, N", 0, 0, 1, nullptr, nullptr, BP_PER_RANK, 0, kFloats, 0, 0, nullptr, 0, nullptr, 0},
     {"gather_out", BP_OUTPUT, "W * M, K", 0, 0, 1, nullptr, nullptr, BP_PER_RANK, 0, kData, kData, kOptional, nullptr,
-     0, nullptr},
+     0, nullptr, 0},
 };
 inline constexpr std::uint32_t kGatherPortCount = 7;
 
@@ -98,11 +98,11 @@ BATCHPROOF_REGISTER(kGather);
 // ---- fake_exchange ----
 
 inline const bp_port kExchangePorts[] = {
-    {"x", BP_ROW_INPUT, "M, K", 0, 0b10, 1, "K", nullptr, BP_PER_RANK, 0, kFloats, 0, 0, nullptr, 0, nullptr},
+    {"x", BP_ROW_INPUT, "M, K", 0, 0b10, 1, "K", nullptr, BP_PER_RANK, 0, kFloats, 0, 0, nullptr, 0, nullptr, 0},
     {"weight", BP_WEIGHT, "W * K, N", -1, 0b01, 1, "K", nullptr, BP_PER_RANK, 0, kFloats, 0, 0, "transpose_weight",
-     kTransposed, nullptr},
-    {"bias", BP_WEIGHT, "N", -1, 0, 1, nullptr, nullptr, BP_PER_RANK, 0, kFloats, 0, kOptional, nullptr, 0, nullptr},
-    {"y", BP_OUTPUT, "M / W, N", 0, 0, 1, nullptr, nullptr, BP_PER_RANK, 0, kFloats, 0, 0, nullptr, 0, nullptr},
+     kTransposed, nullptr, 0},
+    {"bias", BP_WEIGHT, "N", -1, 0, 1, nullptr, nullptr, BP_PER_RANK, 0, kFloats, 0, kOptional, nullptr, 0, nullptr, 0},
+    {"y", BP_OUTPUT, "M / W, N", 0, 0, 1, nullptr, nullptr, BP_PER_RANK, 0, kFloats, 0, 0, nullptr, 0, nullptr, 0},
 };
 inline const bp_attr_decl kExchangeAttrs[] = {{"transpose_weight", BP_ATTR_BOOL, "false", ""}};
 inline const bp_dtype kExchangeFp32[] = {BP_FP32, BP_FP32, BP_FP32, BP_FP32};
@@ -138,8 +138,8 @@ BATCHPROOF_REGISTER(kExchange);
 // ---- fake_local ----
 
 inline const bp_port kLocalPorts[] = {
-    {"x", BP_ROW_INPUT, "M, K", 0, 0b10, 1, "K", nullptr, BP_REPLICATED, 0, kFloats, 0, 0, nullptr, 0, nullptr},
-    {"y", BP_OUTPUT, "M", 0, 0, 1, nullptr, nullptr, BP_REPLICATED, 0, kFloats, 0, 0, nullptr, 0, nullptr},
+    {"x", BP_ROW_INPUT, "M, K", 0, 0b10, 1, "K", nullptr, BP_REPLICATED, 0, kFloats, 0, 0, nullptr, 0, nullptr, 0},
+    {"y", BP_OUTPUT, "M", 0, 0, 1, nullptr, nullptr, BP_REPLICATED, 0, kFloats, 0, 0, nullptr, 0, nullptr, 0},
 };
 inline const bp_axis_decl kLocalAxes[] = {{"M", "rows"}, {"K", "reduction length"}};
 

@@ -30,9 +30,9 @@
 #endif
 
 static const bp_port kPorts[] = {
-    {"x", BP_ROW_INPUT, "M, K", 0, 2u, 1, "K", NULL, CASE_X_PORT, FP32_BIT, 0, 0, NULL, 0, NULL},
-    {"w", BP_WEIGHT, "K, N", -1, 1u, 1, "K", NULL, CASE_W_PORT, FP32_BIT, 0, 0, NULL, 0, NULL},
-    {"y", BP_OUTPUT, "M, N", 0, 0, 1, NULL, NULL, BP_REPLICATED, 0, FP32_BIT, 0, 0, NULL, 0, NULL},
+    {"x", BP_ROW_INPUT, "M, K", 0, 2u, 1, "K", NULL, CASE_X_PORT, FP32_BIT, 0, 0, NULL, 0, NULL, 0},
+    {"w", BP_WEIGHT, "K, N", -1, 1u, 1, "K", NULL, CASE_W_PORT, FP32_BIT, 0, 0, NULL, 0, NULL, 0},
+    {"y", BP_OUTPUT, "M, N", 0, 0, 1, NULL, NULL, BP_REPLICATED, 0, FP32_BIT, 0, 0, NULL, 0, NULL, 0},
 };
 static const bp_axis_decl kAxes[] = {{"M", "rows"}, {"K", "reduction length"}, {"N", "columns"}};
 static const bp_dtype kFp32[] = {BP_FP32, BP_FP32, BP_FP32};

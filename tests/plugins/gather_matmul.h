@@ -14,9 +14,9 @@
 #define FP32_BIT BP_DTYPE_BIT(BP_FP32)
 
 static const bp_port kPorts[] = {
-    {"x", BP_ROW_INPUT, "M, K", 0, 2u, 1, "K", NULL, BP_SHARDED, 0, FP32_BIT, 0, BP_PORT_PADDED, NULL, 0, NULL},
-    {"w", BP_WEIGHT, "K, N", -1, 1u, 1, "K", NULL, BP_PER_RANK, 0, FP32_BIT, 0, 0, NULL, 0, NULL},
-    {"y", BP_OUTPUT, "W * M, N", 0, 0, 1, NULL, NULL, BP_PER_RANK, 0, FP32_BIT, 0, BP_PORT_PADDED, NULL, 0, NULL},
+    {"x", BP_ROW_INPUT, "M, K", 0, 2u, 1, "K", NULL, BP_SHARDED, 0, FP32_BIT, 0, BP_PORT_PADDED, NULL, 0, NULL, 0},
+    {"w", BP_WEIGHT, "K, N", -1, 1u, 1, "K", NULL, BP_PER_RANK, 0, FP32_BIT, 0, 0, NULL, 0, NULL, 0},
+    {"y", BP_OUTPUT, "W * M, N", 0, 0, 1, NULL, NULL, BP_PER_RANK, 0, FP32_BIT, 0, BP_PORT_PADDED, NULL, 0, NULL, 0},
 };
 static const bp_axis_decl kAxes[] = {{"M", "rows per rank"}, {"K", "reduction length"}, {"N", "columns"}};
 static const bp_dtype kFp32[] = {BP_FP32, BP_FP32, BP_FP32};

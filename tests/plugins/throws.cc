@@ -12,8 +12,9 @@ namespace {
 
 constexpr std::uint32_t kFp32Bit = BP_DTYPE_BIT(BP_FP32);
 const bp_port kPorts[] = {
-    {"x", BP_ROW_INPUT, "M, K", 0, 0, 1, nullptr, nullptr, BP_REPLICATED, 0, kFp32Bit, 0, 0, nullptr, 0, nullptr},
-    {"y", BP_OUTPUT, "M, K", 0, 0, 1, nullptr, nullptr, BP_REPLICATED, 0, kFp32Bit, kFp32Bit, 0, nullptr, 0, nullptr},
+    {"x", BP_ROW_INPUT, "M, K", 0, 0, 1, nullptr, nullptr, BP_REPLICATED, 0, kFp32Bit, 0, 0, nullptr, 0, nullptr, 0},
+    {"y", BP_OUTPUT, "M, K", 0, 0, 1, nullptr, nullptr, BP_REPLICATED, 0, kFp32Bit, kFp32Bit, 0, nullptr, 0, nullptr,
+     0},
 };
 const bp_axis_decl kAxes[] = {{"M", nullptr}, {"K", nullptr}};
 const bp_dtype kFp32[] = {BP_FP32, BP_FP32};

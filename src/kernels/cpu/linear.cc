@@ -99,6 +99,12 @@ Result<Schedule> make_schedule(const LinearSchedule& plan, std::int64_t k) {
   return Schedule::make(k, ChainPolicy{plan.segment});
 }
 
+Result<void> run_scheduled(const GemmCall& call, const LinearSchedule& plan, int threads) {
+  const Result<Schedule> schedule = make_schedule(plan, call.k);
+  if (!schedule) return tl::unexpected<Error>(schedule.error());
+  return gemm(call, *schedule, {threads, std::nullopt});
+}
+
 std::int64_t fast_segment(std::int64_t m, std::int64_t k) {
   constexpr std::int64_t kFewRows = 12;
   return m <= kFewRows ? std::max<std::int64_t>(k, 1) : 2 * kGemmSegment;

@@ -45,6 +45,9 @@ struct LinearSchedule {
 };
 Result<Schedule> make_schedule(const LinearSchedule& plan, std::int64_t k);
 
+// The product without a defect: gemm under make_schedule(plan, call.k).
+Result<void> run_scheduled(const GemmCall& call, const LinearSchedule& plan, int threads);
+
 // Segment length that fast mode takes: it sees the batch. One segment for few rows, where merging costs most; long
 // segments for many.
 std::int64_t fast_segment(std::int64_t m, std::int64_t k);

@@ -9,27 +9,12 @@
 #include <numeric>
 #include <tuple>
 
+#include "src/kernels/cpu/elements.h"
 #include "src/kernels/cpu/linear.h"
-#include "src/numeric/bf16.h"
-#include "src/numeric/fp16.h"
 #include "src/numeric/seed.h"
 
 namespace batchproof {
 namespace {
-
-float read_float(const void* data, std::int64_t at, bp_dtype dtype) {
-  if (dtype == BP_FP32) return static_cast<const float*>(data)[at];
-  const std::uint16_t bits = static_cast<const std::uint16_t*>(data)[at];
-  return dtype == BP_BF16 ? bf16_to_float(bits) : fp16_to_float(bits);
-}
-
-void write_float(void* data, std::int64_t at, bp_dtype dtype, float value) {
-  if (dtype == BP_FP32) {
-    static_cast<float*>(data)[at] = std::isnan(value) ? cast_bits<float>(kFp32Nan) : value;
-  } else {
-    static_cast<std::uint16_t*>(data)[at] = dtype == BP_BF16 ? float_to_bf16(value) : float_to_fp16(value);
-  }
-}
 
 float a_at(const GemmCall& call, std::int64_t i, std::int64_t k) {
   return read_float(call.a.data, i * call.a.row_stride + k * call.a.column_stride, call.a.dtype);
@@ -179,6 +164,26 @@ Result<void> run_batch_scale(const LinearControlCall& control) {
   return {};
 }
 
+// Sums of segments in `order`, each changed before it is added.
+Result<void> gemm_of_parts(const GemmCall& call, std::int64_t segment, const std::vector<std::int64_t>& order,
+                           int threads, const std::function<void(float* part)>& change) {
+  Sums total(static_cast<std::size_t>(call.m * call.n), 0.0f);
+  Sums part;
+  for (std::size_t turn = 0; turn < order.size(); ++turn) {
+    const std::int64_t begin = order[turn] * segment;
+    GemmCall piece = into_sums(call, part);
+    piece.k = std::min(segment, call.k - begin);
+    const std::int64_t size = call.a.dtype == BP_FP32 ? 4 : 2;
+    piece.a.data = static_cast<const char*>(call.a.data) + begin * call.a.column_stride * size;
+    piece.b.data = static_cast<const char*>(call.b.data) + begin * call.b.row_stride * size;
+    if (const Result<void> done = run_chain(piece, piece.k, threads); !done) return done;
+    change(part.data());
+    for (std::size_t i = 0; i < total.size(); ++i) total[i] = turn == 0 ? part[i] : total[i] + part[i];
+  }
+  store_sums(call, total);
+  return {};
+}
+
 }  // namespace
 
 std::int64_t chunk_of_rows(std::int64_t rows, std::int64_t columns) {
@@ -191,20 +196,14 @@ std::int64_t chunk_of_rows(std::int64_t rows, std::int64_t columns) {
 
 Result<void> gemm_in_order(const GemmCall& call, std::int64_t segment, const std::vector<std::int64_t>& order,
                            int threads) {
-  Sums total(static_cast<std::size_t>(call.m * call.n), 0.0f);
-  Sums part;
-  for (std::size_t turn = 0; turn < order.size(); ++turn) {
-    const std::int64_t begin = order[turn] * segment;
-    GemmCall piece = into_sums(call, part);
-    piece.k = std::min(segment, call.k - begin);
-    const std::int64_t size = call.a.dtype == BP_FP32 ? 4 : 2;
-    piece.a.data = static_cast<const char*>(call.a.data) + begin * call.a.column_stride * size;
-    piece.b.data = static_cast<const char*>(call.b.data) + begin * call.b.row_stride * size;
-    if (const Result<void> done = run_chain(piece, piece.k, threads); !done) return done;
-    for (std::size_t i = 0; i < total.size(); ++i) total[i] = turn == 0 ? part[i] : total[i] + part[i];
-  }
-  store_sums(call, total);
-  return {};
+  return gemm_of_parts(call, segment, order, threads, [](float*) {});
+}
+
+Result<void> gemm_with_parts(const GemmCall& call, std::int64_t segment, int threads,
+                             const std::function<void(float* part)>& change) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(segment_count(call.k, segment)));
+  std::iota(order.begin(), order.end(), 0);
+  return gemm_of_parts(call, segment, order, threads, change);
 }
 
 Result<void> run_linear_control(LinearDefect defect, const LinearControlCall& control) {
@@ -216,6 +215,8 @@ Result<void> run_linear_control(LinearDefect defect, const LinearControlCall& co
       return run_chain(call, segment_count(call.k, std::max(control.threads, 1)), control.threads);
     case LinearDefect::chunk_follows_rows:
       return run_chain(call, chunk_of_rows(call.m, call.n), control.threads);
+    case LinearDefect::promotion_interval:
+      return run_chain(call, call.m <= 16 ? 128 : 512, control.threads);
     case LinearDefect::stale_memo:
       return run_stale_memo(control);
     case LinearDefect::zero_nan_leak:

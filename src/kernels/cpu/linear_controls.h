@@ -6,6 +6,7 @@
 #define BATCHPROOF_SRC_KERNELS_CPU_LINEAR_CONTROLS_H_
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "batchproof/operator.h"
@@ -22,6 +23,7 @@ enum class LinearDefect {
   zero_nan_leak,         // 0 * (an element of the next row) is added: an unmasked tail
   stale_workspace_leak,  // 0 * (workspace that nothing wrote) is added
   arrival_order,         // segment sums merge in an order that changes from call to call
+  promotion_interval,    // FP8 partial sums join the FP32 sum every 128 up to 16 rows, every 512 above
   batch_scale            // rows are scaled by the largest magnitude in the whole batch
 };
 
@@ -43,6 +45,10 @@ std::int64_t chunk_of_rows(std::int64_t rows, std::int64_t columns);
 // s[order[1]]; ...
 Result<void> gemm_in_order(const GemmCall& call, std::int64_t segment, const std::vector<std::int64_t>& order,
                            int threads);
+
+// Segments of `segment` in ascending order; `change` gets the (m, n) sums of each before they are added.
+Result<void> gemm_with_parts(const GemmCall& call, std::int64_t segment, int threads,
+                             const std::function<void(float* part)>& change);
 
 // Number of segments of `segment` in k.
 inline std::int64_t segment_count(std::int64_t k, std::int64_t segment) { return (k + segment - 1) / segment; }
