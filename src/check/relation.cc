@@ -8,8 +8,9 @@ const std::vector<Relation>& runnable_relations() {
       {BP_NEIGHBOURS, Witness::Kind::leak, check_neighbours},  {BP_REPEAT, Witness::Kind::order, check_repeat},
       {BP_POSITION, Witness::Kind::order, check_position},     {BP_CROSS_RANK, Witness::Kind::order, check_cross_rank},
       {BP_BATCH_SIZE, Witness::Kind::order, check_batch_size}, {BP_WORLD_SIZE, Witness::Kind::order, check_world_size},
-      {BP_POISON, Witness::Kind::leak, check_poison},          {BP_ALIGNMENT, Witness::Kind::order, check_alignment},
-      {BP_THREADS, Witness::Kind::order, check_threads},       {BP_HISTORY, Witness::Kind::order, check_history},
+      {BP_COMM_MODE, Witness::Kind::order, check_comm_mode},   {BP_POISON, Witness::Kind::leak, check_poison},
+      {BP_ALIGNMENT, Witness::Kind::order, check_alignment},   {BP_THREADS, Witness::Kind::order, check_threads},
+      {BP_HISTORY, Witness::Kind::order, check_history},
   };
   return list;
 }

@@ -13,9 +13,6 @@
 namespace batchproof {
 namespace {
 
-constexpr int kQuietRepeats = 3;
-constexpr int kLoadedRepeats = 2;
-
 // Keeps every processor busy while it lives, so that ranks and workers are interrupted at other places.
 class Load {
  public:
@@ -51,12 +48,15 @@ Result<void> repeat_once(CellSession& session, const std::string& what, Relation
 
 Result<RelationFinding> check_repeat(CellSession& session) {
   RelationFinding finding;
-  for (int i = 0; i < kQuietRepeats; ++i) {
+  const int repeats = session.cell().standard.bi ? session.cell().standard.bi->repeats : BiStandard{}.repeats;
+  const int loaded = repeats * 2 / 5;
+  for (int i = 0; i < repeats - loaded; ++i) {
     auto done = repeat_once(session, fmt::format("call {} with the same inputs", i + 2), &finding);
     if (!done) return tl::unexpected(done.error());
   }
+  if (loaded == 0) return finding;
   const Load load;
-  for (int i = 0; i < kLoadedRepeats; ++i) {
+  for (int i = 0; i < loaded; ++i) {
     auto done = repeat_once(session, "the same call while every processor is busy", &finding);
     if (!done) return tl::unexpected(done.error());
   }

@@ -60,6 +60,29 @@ struct ChosenSession {
   std::string inputs;
 };
 
+bool same_problem(const Problem& a, const Problem& b) {
+  return a.world == b.world && a.axes == b.axes && a.attrs == b.attrs && a.dtypes == b.dtypes;
+}
+
+// Consecutive cells that differ in their target rows only share the base run and what no target enters.
+struct SharedRuns {
+  std::optional<Cell> cell;
+  ChosenSession chosen;
+  std::map<std::uint32_t, RelationResult> results;  // by relation
+
+  bool serve(const Cell& next) const {
+    if (!cell || chosen.session == nullptr || next.op != cell->op || next.impl != cell->impl) return false;
+    const bool same_inputs = next.standard.bi.has_value() == cell->standard.bi.has_value() &&
+                             (!next.standard.bi || next.standard.bi->inputs == cell->standard.bi->inputs);
+    return same_inputs && same_problem(next.problem, cell->problem) && next.comm_mode == cell->comm_mode &&
+           next.recipes == cell->recipes && next.timeout_s == cell->timeout_s;
+  }
+  static bool sees_targets(std::uint32_t relation) {
+    constexpr std::uint32_t kTargeted = BP_NEIGHBOURS | BP_POISON | BP_BATCH_SIZE | BP_COMM_MODE | BP_ROUTING;
+    return (relation & kTargeted) != 0;
+  }
+};
+
 Result<std::unique_ptr<CellSession>> started(const Cell& cell, OperatorHost& host, std::vector<RecipeSpec> recipes,
                                              std::uint64_t seed) {
   auto session = std::make_unique<CellSession>(cell, host, std::move(recipes), seed);
@@ -280,7 +303,7 @@ void conclude(const Cell& cell, CellResult* result) {
 }
 
 CellResult run_cell(const Cell& cell, Hosts& hosts, const RunOptions& options,
-                    const std::map<std::string, std::vector<PortDigest>>& fresh) {
+                    const std::map<std::string, std::vector<PortDigest>>& fresh, SharedRuns* shared) {
   CellResult result = described(cell);
   if (options.reproduce) result.reproduce = options.reproduce(cell);
   if (!cell.skip_reason.empty()) {
@@ -307,13 +330,19 @@ CellResult run_cell(const Cell& cell, Hosts& hosts, const RunOptions& options,
               &result);
     return result;
   }
-  auto chosen = choose_inputs(cell, host, options.seed);
-  if (!chosen) {
-    set_error(cell, chosen.error().message, &result);
-    return result;
+  if (!shared->serve(cell)) {
+    *shared = SharedRuns{};
+    auto chosen = choose_inputs(cell, host, options.seed);
+    if (!chosen) {
+      set_error(cell, chosen.error().message, &result);
+      return result;
+    }
+    shared->cell = cell;
+    shared->chosen = *std::move(chosen);
   }
-  CellSession& session = *chosen->session;
-  result.inputs = chosen->inputs;
+  CellSession& session = *shared->chosen.session;
+  session.set_targets_of(cell);
+  result.inputs = shared->chosen.inputs;
   result.executed = session.base().executed;
   result.digests = digests_of(session);
   const std::uint32_t wanted = options.relations != 0 ? options.relations : cell.standard.bi->relations;
@@ -328,8 +357,15 @@ CellResult run_cell(const Cell& cell, Hosts& hosts, const RunOptions& options,
       relation.reason = "this build has no way to run it";
     } else if ((promised & word.bit) == 0) {
       relation.reason = fmt::format("not promised by {}", cell.impl->id);
+    } else if (const auto known = shared->results.find(word.bit); known != shared->results.end()) {
+      const Verdict expected = relation.expected;
+      relation = known->second;
+      relation.expected = expected;
+      relation.runs = 0;
     } else {
       relation = run_relation(*runnable, session);
+      const bool failed = relation.verdict == Verdict::error;
+      if (!failed && !SharedRuns::sees_targets(word.bit)) shared->results[word.bit] = relation;
       if (word.bit == BP_REPEAT && fresh.count(cell.id) != 0)
         add_fresh_process(result.digests, fresh.at(cell.id), &relation);
     }
@@ -358,9 +394,10 @@ RunResult run_cells(const std::vector<Cell>& cells, const RunOptions& options) {
     if (wants_repeat(cell, options)) repeated.push_back(cell);
   }
   if (options.fresh_process && !repeated.empty()) fresh = options.fresh_process(repeated);
+  SharedRuns shared;
   for (const Cell& cell : cells) {
     const auto begin = std::chrono::steady_clock::now();
-    CellResult result = run_cell(cell, hosts, options, fresh);
+    CellResult result = run_cell(cell, hosts, options, fresh, &shared);
     result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (options.on_cell) options.on_cell(result);
     const bool stop = options.fail_fast && !result.as_expected;
@@ -373,12 +410,21 @@ RunResult run_cells(const std::vector<Cell>& cells, const RunOptions& options) {
 std::map<std::string, std::vector<PortDigest>> digest_cells(const std::vector<Cell>& cells, const RunOptions& options) {
   std::map<std::string, std::vector<PortDigest>> digests;
   Hosts hosts(options);
+  SharedRuns shared;
+  std::vector<PortDigest> last;
   for (const Cell& cell : cells) {
     if (!cell.skip_reason.empty()) continue;
     OperatorHost& host = hosts.of(cell);
     if (!host.validate(cell.problem)) continue;
-    auto chosen = choose_inputs(cell, host, options.seed);
-    if (chosen) digests[cell.id] = digests_of(*chosen->session);
+    if (!shared.serve(cell)) {
+      shared = SharedRuns{};
+      auto chosen = choose_inputs(cell, host, options.seed);
+      if (!chosen) continue;
+      last = digests_of(*chosen->session);
+      shared.cell = cell;
+      shared.chosen = *std::move(chosen);
+    }
+    digests[cell.id] = last;
   }
   return digests;
 }

@@ -121,6 +121,7 @@ Variant CellSession::same() const {
   variant.rows = base_ ? base_->rows : Assignment{};
   variant.implementation = cell_.impl;
   variant.mode = cell_.impl->mode;
+  variant.comm_mode = cell_.comm_mode;
   variant.threads = base_threads(cell_.problem.world);
   return variant;
 }
@@ -155,7 +156,7 @@ Result<Run> CellSession::run(const Variant& variant) {
   request.implementation = variant.implementation;
   request.problem = &variant.problem;
   request.mode = variant.mode;
-  request.comm_mode = cell_.comm_mode;
+  request.comm_mode = variant.comm_mode;
   request.threads = variant.threads;
   request.workspace_fill = variant.workspace_fill;
   for (const auto& rank : run.tensors.ranks) {

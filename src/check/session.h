@@ -27,6 +27,7 @@ struct Variant {
   const Permutation* permutation = nullptr;
   const bp_implementation* implementation = nullptr;
   bp_mode mode = BP_MODE_INVARIANT;
+  bp_comm_mode comm_mode = BP_COMM_OFF;
   int threads = 1;
   std::optional<std::uint8_t> workspace_fill = std::uint8_t{0};
   Placement placement;
@@ -101,6 +102,9 @@ class CellSession {
   Result<std::map<std::uint32_t, Witness>> order_witness();
   // Leak witness per output port: all rows re-seeded, made once.
   Result<std::map<std::uint32_t, Witness>> leak_witness();
+
+  // Takes the targets of another cell that differs in nothing else.
+  void set_targets_of(const Cell& cell) { cell_.standard = cell.standard; }
 
   // Row positions of the case as indices, duplicates merged. Fails where one is out of range.
   Result<std::vector<std::int64_t>> targets() const;

@@ -222,7 +222,7 @@ Result<void> resolve_implementation(const Case& loaded, const ExpandOptions& opt
 // The names that an axis of this operator may have.
 Words axis_words(const bp_operator& op) {
   Words words = names_of(op.axes, op.axis_count);
-  for (const char* special : {"W", "dtype", "comm_mode"}) {
+  for (const char* special : {"W", "dtype", "comm_mode", "row_position"}) {
     if (std::find(words.begin(), words.end(), special) == words.end()) words.emplace_back(special);
   }
   const Words ports = names_of(op.ports, op.port_count);
@@ -235,6 +235,7 @@ std::optional<PlannedAxis> axis_role(const bp_operator& op, const CaseAxis& axis
   if (axis.name == "W") return PlannedAxis{Role::world, 0, axis};
   if (axis.name == "dtype") return PlannedAxis{Role::dtype_mode, 0, axis};
   if (axis.name == "comm_mode") return PlannedAxis{Role::comm_mode, 0, axis};
+  if (axis.name == "row_position") return PlannedAxis{Role::row_position, 0, axis};
   const Words declared = names_of(op.axes, op.axis_count);
   if (std::find(declared.begin(), declared.end(), axis.name) != declared.end())
     return PlannedAxis{Role::extent, 0, axis};
@@ -259,6 +260,8 @@ std::string unsuitable(const bp_operator& op, const PlannedAxis& planned, const 
       return integer != nullptr && *integer >= 1 && *integer <= INT32_MAX ? "" : "numbers of ranks from 1";
     case Role::comm_mode:
       return comm_mode_from_name(word) ? "" : "off, on and strict";
+    case Role::row_position:
+      return row_position_from(value) ? "" : "indices from 0, mid and last";
     case Role::dtype_mode: {
       const Words modes = names_of(op.dtype_modes, op.dtype_mode_count);
       return std::find(modes.begin(), modes.end(), word) != modes.end() ? "" : join_words(modes);
@@ -366,6 +369,17 @@ Words gather(const Suite& suite, Names names) {
 
 tl::unexpected<Error> fail_at(const SourcePosition& position, const std::string& message) {
   return fail(Error::Kind::usage, position.text() + ": " + message);
+}
+
+std::optional<RowPosition> row_position_from(const AxisValue& value) {
+  if (const std::int64_t* index = std::get_if<std::int64_t>(&value)) {
+    if (*index < 0) return std::nullopt;
+    return RowPosition{RowPosition::Kind::index, *index};
+  }
+  const std::string& word = std::get<std::string>(value);
+  if (word == "mid") return RowPosition{RowPosition::Kind::mid, 0};
+  if (word == "last") return RowPosition{RowPosition::Kind::last, 0};
+  return std::nullopt;
 }
 
 bool is_distributed(const bp_operator& op) {

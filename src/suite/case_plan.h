@@ -16,7 +16,7 @@
 namespace batchproof {
 
 struct PlannedAxis {
-  enum class Role { world, dtype_mode, comm_mode, extent, port, port_dtype } role = Role::extent;
+  enum class Role { world, dtype_mode, comm_mode, row_position, extent, port, port_dtype } role = Role::extent;
   std::uint32_t port = 0;  // for port and port_dtype
   CaseAxis axis;
 };
@@ -34,6 +34,9 @@ struct CasePlan {
 
 // Whether the operator's rows or tensors depend on the number of ranks.
 bool is_distributed(const bp_operator& op);
+
+// "mid", "last" or an index from 0; nothing for anything else.
+std::optional<RowPosition> row_position_from(const AxisValue& value);
 
 // An error at a place of the suite.
 tl::unexpected<Error> fail_at(const SourcePosition& position, const std::string& message);

@@ -119,6 +119,9 @@ class CaseExpander {
         case Role::extent:
           cell.problem.axes[axis.axis.name] = std::get<std::int64_t>(values[a]);
           break;
+        case Role::row_position:
+          if (cell.standard.bi) cell.standard.bi->row_positions = {*row_position_from(values[a])};
+          break;
         case Role::comm_mode:
           cell.comm_mode = *comm_mode_from_name(std::get<std::string>(values[a]));
           break;
@@ -381,7 +384,6 @@ Result<std::vector<Cell>> expand(const Suite& suite, const ExpandOptions& option
     return fail(Error::Kind::usage,
                 fmt::format("filter {} is not a regular expression: {}", quote(options.filter), error.what()));
   }
-  const bool is_atk = suite.dialect == Suite::Dialect::atk;
   std::vector<Cell> selected;
   std::size_t points = 0;
   std::size_t matched = 0;
@@ -393,7 +395,7 @@ Result<std::vector<Cell>> expand(const Suite& suite, const ExpandOptions& option
       Result<CasePlan> plan = plan_case(loaded, options);
       if (!plan) return tl::unexpected<Error>(plan.error());
       const std::string skip_reason = plan->skip_reason;
-      CaseExpander expander(loaded, std::move(*plan), options, is_atk);
+      CaseExpander expander(loaded, std::move(*plan), options, loaded.dialect == Dialect::atk);
       points += expander.points();
       if (points > kMaxSuitePoints) {
         return fail_at(loaded.position_of("axes"),

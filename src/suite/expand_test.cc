@@ -282,6 +282,18 @@ struct Bad {
   std::string message;
 };
 
+TEST(Expand, RowPositionIsAnAxisOfTheStandard) {
+  const auto cells = cells_of(
+      R"({"version": 1, "cases": [{"name": "g", "op": "fake_gather", "standard": {"bi": {}},
+          "axes": {"M": [4], "K": [8], "N": [2], "W": [2], "row_position": [3, "mid", "last"]}}]})");
+  ASSERT_EQ(cells.size(), 3u);
+  EXPECT_EQ(cells[0].id, "fake_gather/ref/g/K=8,M=4,N=2,W=2,row_position=3");
+  for (const Cell& cell : cells) ASSERT_EQ(cell.standard.bi->row_positions.size(), 1u);
+  EXPECT_EQ(cells[0].standard.bi->row_positions[0].index, 3);
+  EXPECT_EQ(cells[1].standard.bi->row_positions[0].kind, RowPosition::Kind::mid);
+  EXPECT_EQ(cells[2].standard.bi->row_positions[0].kind, RowPosition::Kind::last);
+}
+
 TEST(Expand, Errors) {
   const Bad bad[] = {
       {suite_of(R"("name": "g", "op": "fake_gahter")"),
@@ -310,6 +322,7 @@ TEST(Expand, Errors) {
        "s:2:96: attribute \"comm_kind\" of operator fake_gather must be a string"},
       {gather_axes(R"("M": [4], "K": [8], "N": [2], "k": [2])"),
        "s:2:75: operator fake_gather has no axis \"k\"; did you mean \"K\"? Known axes: M, K, N, W, dtype, comm_mode, "
+       "row_position, "
        "x1, x2, "
        "bias, x1_scale, x2_scale, y, gather_out, x1_dtype, x2_dtype, bias_dtype, x1_scale_dtype, x2_scale_dtype, "
        "y_dtype, "

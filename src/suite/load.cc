@@ -21,6 +21,7 @@ Result<Suite> load_suite_text(std::string_view text, const std::string& name) {
   } else if (root->is_array()) {
     suite.dialect = Suite::Dialect::atk;
     load_atk(reader, *root, suite);
+    for (Case& loaded : suite.cases) loaded.dialect = Dialect::atk;
   } else {
     reader.fail_type(*root, "a suite", "an object (native) or a list of cases (ATK)");
   }

@@ -153,7 +153,7 @@ TEST(LoadAtk, StandardIsRead) {
   EXPECT_EQ(suite->cases[0].standard.bi->n_variants, 3);
   EXPECT_EQ(error_of(R"([{"name": "g", "aclnn_name": "N", "inputs": [1], "standard": {"bi": {"n_variant": 3}}}])"),
             "s:1:70: unknown key \"n_variant\" in standard.bi; did you mean \"n_variants\"? Known keys: row_positions, "
-            "n_variants, relations, inputs, batch_sizes");
+            "n_variants, relations, inputs, batch_sizes, repeats");
 }
 
 // ---- orientation ----

@@ -9,6 +9,7 @@
 
 #include "src/numeric/dtype.h"
 #include "src/runtime/expression.h"
+#include "src/suite/load.h"
 #include "src/suite/read.h"
 
 namespace batchproof {
@@ -210,13 +211,14 @@ Expectation read_expect(Reader& reader, const JsonValue& value) {
 }
 
 Case read_case(Reader& reader, const JsonValue& value) {
-  static const Words keys = {"name",   "op",      "impl",     "mode",   "axes",   "where",        "attrs",
-                             "inputs", "outputs", "standard", "expect", "limits", "allow_vacuous"};
+  static const Words keys = {"name",   "op",      "impl",     "mode",   "axes",   "where",         "attrs",
+                             "inputs", "outputs", "standard", "expect", "limits", "allow_vacuous", "inputs_from"};
   Case out;
   out.position = reader.at(value.position);
   reader.object(value, "a case", keys);
   out.name = read_id_word(reader, reader.require(value, "a case", "name"), "the name of a case");
-  out.op = reader.string(reader.require(value, "a case", "op"), "op");
+  if (!reader.ok()) return out;
+  if (value.find("inputs_from") == nullptr) out.op = reader.string(reader.require(value, "a case", "op"), "op");
   if (!reader.ok()) return out;
   for (const JsonMember& member : value.members()) {
     out.positions[member.key] = reader.at(member.value.position);
@@ -252,6 +254,44 @@ Case read_case(Reader& reader, const JsonValue& value) {
   return out;
 }
 
+// ---- inputs_from: the cases of another file under this case's standard ----
+
+// What the other file decides.
+void check_borrowing(Reader& reader, const JsonValue& value) {
+  for (const JsonMember& member : value.members()) {
+    for (const char* key : {"op", "axes", "where", "attrs", "inputs", "outputs"}) {
+      if (member.key != key) continue;
+      reader.fail(member.position, fmt::format("{} follows from inputs_from; leave it out", quote(key)));
+    }
+  }
+}
+
+// `outer` once per case of the file, with the operator, axes, attributes and tensors of that case.
+std::vector<Case> borrowed_cases(Reader& reader, const JsonValue& from, const Case& outer) {
+  std::vector<Case> cases;
+  const std::filesystem::path path =
+      std::filesystem::path(reader.file()).parent_path() / reader.string(from, "inputs_from");
+  if (!reader.ok()) return cases;
+  Result<Suite> other = load_suite(path.string());
+  if (!other) {
+    reader.fail(from.position, fmt::format("inputs_from: {}", other.error().message));
+    return cases;
+  }
+  for (Case& source : other->cases) {
+    Case made = std::move(source);
+    made.name = fmt::format("{}.{}", outer.name, made.name);
+    if (!outer.impl.empty()) made.impl = outer.impl;
+    if (outer.positions.count("mode") != 0) made.mode = outer.mode;
+    if (outer.positions.count("standard") != 0) made.standard = outer.standard;
+    made.expect = outer.expect;
+    made.allow_vacuous = outer.allow_vacuous;
+    if (outer.timeout_s) made.timeout_s = outer.timeout_s;
+    for (const auto& [key, position] : outer.positions) made.positions[key] = position;
+    cases.push_back(std::move(made));
+  }
+  return cases;
+}
+
 }  // namespace
 
 void load_native(Reader& reader, const JsonValue& root, Suite& suite) {
@@ -269,7 +309,13 @@ void load_native(Reader& reader, const JsonValue& root, Suite& suite) {
       reader.fail(value.find("name")->position,
                   fmt::format("two cases are named {}; the other is at {}", quote(loaded.name), first->second.text()));
     }
-    suite.cases.push_back(std::move(loaded));
+    const JsonValue* from = value.find("inputs_from");
+    if (from == nullptr) {
+      suite.cases.push_back(std::move(loaded));
+      continue;
+    }
+    check_borrowing(reader, value);
+    for (Case& borrowed : borrowed_cases(reader, *from, loaded)) suite.cases.push_back(std::move(borrowed));
   }
 }
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The native dialect and the shared `standard` object: every field arrives, every error has its words and its place.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -213,10 +216,10 @@ TEST(LoadNative, ErrorsInACase) {
   const Bad bad[] = {
       {R"("axis": {})",
        "s:2:26: unknown key \"axis\" in a case; did you mean \"axes\"? Known keys: name, op, impl, mode, "
-       "axes, where, attrs, inputs, outputs, standard, expect, limits, allow_vacuous"},
+       "axes, where, attrs, inputs, outputs, standard, expect, limits, allow_vacuous, inputs_from"},
       {R"("colour": 1)",
        "s:2:26: unknown key \"colour\" in a case; known keys: name, op, impl, mode, axes, where, attrs, "
-       "inputs, outputs, standard, expect, limits, allow_vacuous"},
+       "inputs, outputs, standard, expect, limits, allow_vacuous, inputs_from"},
       {R"("impl": 3)", "s:2:34: impl must be a string that is not empty, found 3"},
       {R"("mode": "slow")", "s:2:34: mode must be \"invariant\" or \"fast\", found \"slow\""},
       {R"("axes": [])", "s:2:34: axes must be an object, found a list"},
@@ -340,7 +343,7 @@ TEST(LoadStandard, Errors) {
       {R"("standard": {"bi": {"n_variant": 2}})",
        "s:2:46: unknown key \"n_variant\" in standard.bi; did you mean "
        "\"n_variants\"? Known keys: row_positions, n_variants, relations, "
-       "inputs, batch_sizes"},
+       "inputs, batch_sizes, repeats"},
       {R"("standard": {"bi": {"n_variants": 1}})",
        "s:2:60: n_variants (it counts variant A) must be an integer from 2 to 1024, found 1"},
       {R"("standard": {"bi": {"n_variants": 1e99}})",
@@ -384,6 +387,58 @@ TEST(SchemaText, HoldsBothDialects) {
   EXPECT_NE(schema_text("atk").find("batchproof suite, ATK dialect"), std::string_view::npos);
   EXPECT_EQ(schema_text("native").front(), '{');
   EXPECT_EQ(schema_text("other"), "");
+}
+
+// ---- inputs_from ----
+
+class InputsFrom : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / fmt::format("batchproof-inputs-from-{}", getpid());
+    std::filesystem::create_directories(folder_);
+    std::ofstream(folder_ / "accuracy.json") << R"({"version": 1, "cases": [
+      {"name": "a", "op": "matmul", "axes": {"M": [4]}, "standard": {"acc": "default"}},
+      {"name": "b", "op": "matmul", "axes": {"M": [8]}, "attrs": {"flag": true}}]})";
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  Result<Suite> load(const std::string& body) const {
+    return load_suite_text(R"({"version": 1, "cases": [)" + body + "]}", (folder_ / "bi.json").string());
+  }
+  std::filesystem::path folder_;
+};
+
+TEST_F(InputsFrom, StandsForEveryCaseOfTheFileUnderItsOwnStandard) {
+  const auto suite = load(R"({"name": "bi", "inputs_from": "accuracy.json", "impl": "fixed",
+                              "standard": {"bi": {"n_variants": 3}}, "expect": "violation"})");
+  ASSERT_TRUE(suite) << suite.error().message;
+  ASSERT_EQ(suite->cases.size(), 2u);
+  const Case& a = suite->cases[0];
+  EXPECT_EQ(a.name, "bi.a");
+  EXPECT_EQ(suite->cases[1].name, "bi.b");
+  EXPECT_EQ(a.op, "matmul");
+  EXPECT_EQ(a.impl, "fixed");
+  EXPECT_EQ(a.axes.at(0).values, (std::vector<AxisValue>{std::int64_t{4}}));
+  EXPECT_EQ(suite->cases[1].attrs.at("flag"), AttrValue(true));
+  ASSERT_TRUE(a.standard.bi);
+  EXPECT_EQ(a.standard.bi->n_variants, 3);
+  EXPECT_FALSE(a.standard.acc);
+  EXPECT_EQ(a.expect.cell, Verdict::violation);
+}
+
+TEST_F(InputsFrom, WithoutAStandardTheFileKeepsItsOwn) {
+  const auto suite = load(R"({"name": "again", "inputs_from": "accuracy.json"})");
+  ASSERT_TRUE(suite) << suite.error().message;
+  EXPECT_TRUE(suite->cases[0].standard.acc);
+}
+
+TEST_F(InputsFrom, Errors) {
+  const auto missing = load(R"({"name": "x", "inputs_from": "none.json"})");
+  ASSERT_FALSE(missing);
+  EXPECT_NE(missing.error().message.find("inputs_from: "), std::string::npos);
+  EXPECT_NE(missing.error().message.find("none.json"), std::string::npos);
+  const auto both = load(R"({"name": "x", "inputs_from": "accuracy.json", "axes": {"M": [1]}})");
+  ASSERT_FALSE(both);
+  EXPECT_NE(both.error().message.find("\"axes\" follows from inputs_from; leave it out"), std::string::npos);
 }
 
 }  // namespace

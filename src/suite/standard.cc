@@ -93,13 +93,15 @@ BiStandard read_bi(Reader& reader, const JsonValue& value) {
   BiStandard bi;
   bi.relations = kDefaultRelations;
   bi.row_positions = {{RowPosition::Kind::index, 0}, {RowPosition::Kind::mid, 0}, {RowPosition::Kind::last, 0}};
-  const Words keys = {"row_positions", "n_variants", "relations", "inputs", "batch_sizes"};
+  const Words keys = {"row_positions", "n_variants", "relations", "inputs", "batch_sizes", "repeats"};
   for (const JsonMember& member : reader.object(value, "standard.bi", keys)) {
     if (member.key == "row_positions") {
       bi.row_positions = read_row_positions(reader, member.value);
     } else if (member.key == "n_variants") {
       bi.n_variants =
           static_cast<int>(reader.integer(member.value, "n_variants (it counts variant A)", 2, kMaxVariants));
+    } else if (member.key == "repeats") {
+      bi.repeats = static_cast<int>(reader.integer(member.value, "repeats", 1, 1000));
     } else if (member.key == "relations") {
       bi.relations = read_relations(reader, member.value);
     } else if (member.key == "batch_sizes") {

@@ -46,6 +46,7 @@ struct BiStandard {
   int n_variants = 2;                      // counts variant A; at least 2
   std::uint32_t relations = 0;             // mask of BP_REPEAT, ...
   BiInputs inputs = BiInputs::automatic;
+  int repeats = 5;                        // calls of repeat; two of every five run while every processor is busy
   std::vector<std::int64_t> batch_sizes;  // values of the row-count axis for batch_size; empty: the default sweep
 };
 
@@ -85,7 +86,10 @@ struct PortSpec {
   SourcePosition position;
 };
 
+enum class Dialect { native, atk };
+
 struct Case {
+  Dialect dialect = Dialect::native;  // of the file that describes its inputs
   std::string name;
   std::string op;    // operator name
   std::string impl;  // empty: the mode's default
@@ -109,7 +113,8 @@ struct Case {
 };
 
 struct Suite {
-  enum class Dialect { native, atk } dialect = Dialect::native;
+  using Dialect = batchproof::Dialect;
+  Dialect dialect = Dialect::native;
   std::string path;
   std::uint64_t build_id = 0;  // XXH3 of the file's bytes (C7)
   std::vector<Case> cases;
