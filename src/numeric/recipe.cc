@@ -100,32 +100,45 @@ std::string recipe_name(const RecipeSpec& spec) {
 
 std::uint64_t name_hash(std::string_view name) { return XXH3_64bits(name.data(), name.size()); }
 
+namespace {
+
+// 0 .. count-1 in a seeded random order (Fisher-Yates).
+std::vector<std::int64_t> shuffled(std::uint64_t seed, std::int64_t count) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[mix64(seed, i) % i]);
+  return order;
+}
+
+}  // namespace
+
 CancellingPairs::CancellingPairs(std::uint64_t seed, std::int64_t length, std::int64_t block)
     : block_(block < 1 ? 1 : block) {
   if (length <= 0) return;
   partner_.resize(static_cast<std::size_t>(length));
   std::iota(partner_.begin(), partner_.end(), std::int64_t{0});
-  if (block_ > kLongestPairedBlock) {
-    for (std::int64_t begin = 0; begin < length; begin += block_)
-      pair_units(mix64(seed, static_cast<std::uint64_t>(begin)), begin, std::min(block_, length - begin), 1);
-  } else {
-    pair_units(seed, 0, length / block_, block_);
+  // Shuffle the whole blocks, then take neighbours of the shuffled order as partners.
+  const std::vector<std::int64_t> order = shuffled(seed, length / block_);
+  const bool lanes_move = block_ > kLongestExactBlock;
+  for (std::size_t i = 0; i + 1 < order.size(); i += 2) {
+    const std::vector<std::int64_t> lanes = lanes_move ? shuffled(mix64(seed, i), block_) : std::vector<std::int64_t>{};
+    for (std::int64_t lane = 0; lane < block_; ++lane)
+      join(order[i] * block_ + lane,
+           order[i + 1] * block_ + (lanes_move ? lanes[static_cast<std::size_t>(lane)] : lane));
   }
+  if (!lanes_move) return;
+  if (order.size() % 2 == 1) pair_inside(seed, order.back() * block_, block_);
+  pair_inside(seed, length / block_ * block_, length % block_);
 }
 
-void CancellingPairs::pair_units(std::uint64_t seed, std::int64_t begin, std::int64_t units, std::int64_t unit) {
-  // Shuffle the units (Fisher-Yates), then take neighbours of the shuffled order as partners.
-  std::vector<std::int64_t> order(static_cast<std::size_t>(units));
-  std::iota(order.begin(), order.end(), std::int64_t{0});
-  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[mix64(seed, i) % i]);
-  for (std::size_t i = 0; i + 1 < order.size(); i += 2) {
-    for (std::int64_t lane = 0; lane < unit; ++lane) {
-      const std::int64_t a = begin + order[i] * unit + lane;
-      const std::int64_t b = begin + order[i + 1] * unit + lane;
-      partner_[static_cast<std::size_t>(a)] = b;
-      partner_[static_cast<std::size_t>(b)] = a;
-    }
-  }
+void CancellingPairs::join(std::int64_t a, std::int64_t b) {
+  partner_[static_cast<std::size_t>(a)] = b;
+  partner_[static_cast<std::size_t>(b)] = a;
+}
+
+void CancellingPairs::pair_inside(std::uint64_t seed, std::int64_t begin, std::int64_t count) {
+  const std::vector<std::int64_t> order = shuffled(mix64(seed, static_cast<std::uint64_t>(begin)), count);
+  for (std::size_t i = 0; i + 1 < order.size(); i += 2) join(begin + order[i], begin + order[i + 1]);
 }
 
 void fill_poison(Poison poison, bp_dtype dtype, std::int64_t count, void* out) {

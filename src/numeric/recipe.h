@@ -53,8 +53,8 @@ std::uint64_t name_hash(std::string_view name);
 // The involution of the cancelling recipe: a seeded random pairing of 0..length-1. One index has no partner where the
 // length is odd. For block scales (block > 1) whole blocks are partners, position inside the block kept; a short last
 // block has no partner, nor has one of the whole blocks where their number is odd. Blocks longer than 32 are summed by
-// themselves before they are scaled: two partner blocks would cancel exactly and show no order, so there the partners
-// lie inside each block.
+// themselves before they are scaled: two blocks in equal order would cancel exactly and show nothing, so their lanes
+// are permuted against each other, and a block without a partner is paired inside itself.
 class CancellingPairs {
  public:
   CancellingPairs(std::uint64_t seed, std::int64_t length, std::int64_t block = 1);
@@ -67,13 +67,13 @@ class CancellingPairs {
   bool unpaired(std::int64_t k) const { return partner_[k] == k; }
   // As canonical, for the scale of block b; a block beyond the length (padding) is its own.
   std::int64_t canonical_block(std::int64_t b) const {
-    return b * block_ < length() ? canonical(b * block_) / block_ : b;  // inside one block: the block itself
+    return b * block_ < length() ? canonical(b * block_) / block_ : b;
   }
 
  private:
-  static constexpr std::int64_t kLongestPairedBlock = 32;
-  // Pairs `units` units of `unit` indices, the first at `begin`.
-  void pair_units(std::uint64_t seed, std::int64_t begin, std::int64_t units, std::int64_t unit);
+  static constexpr std::int64_t kLongestExactBlock = 32;
+  void join(std::int64_t a, std::int64_t b);
+  void pair_inside(std::uint64_t seed, std::int64_t begin, std::int64_t count);
 
   std::vector<std::int64_t> partner_;
   std::int64_t block_;

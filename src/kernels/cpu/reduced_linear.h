@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Products whose K is divided over ranks: what one rank computes of them, and the ports that their operators share. The
+// sum over ranks is the operator's.
+//
+// tree(16): the logical K (over all ranks) is cut into 16 slices; a slice is a chain of segments of 256 that ends in an
+// FP32 value, scales applied; a balanced binary tree merges the slices. A rank of a world of 1, 2, 4, 8 or 16 holds a
+// whole subtree, so the partial sums that ranks exchange are nodes of one and the same tree.
+#ifndef BATCHPROOF_SRC_KERNELS_CPU_REDUCED_LINEAR_H_
+#define BATCHPROOF_SRC_KERNELS_CPU_REDUCED_LINEAR_H_
+
+#include <cstdint>
+#include <string>
+
+#include "batchproof/operator.h"
+#include "src/kernels/cpu/linear_ports.h"
+#include "src/kernels/cpu/scaled_linear.h"
+#include "src/runtime/error.h"
+
+namespace batchproof {
+
+constexpr std::int64_t kWorldSlices = 16;
+
+// This rank's node of the tree, (m, n) dense FP32, `bias` of this rank included (one FP32 addition, or as the scaling
+// says). `linear.y` is not used. Fails where K does not fit; tree_error says why beforehand.
+Result<void> tree_partial(const ScaledLinear& linear, int world, std::int64_t segment, int threads, float* out);
+
+// This rank's product in one chain of `segment`, bias and scales applied, rounded to `dtype`: (m, n) dense.
+Result<void> chain_partial(const ScaledLinear& linear, std::int64_t segment, int threads, bp_dtype dtype, void* out);
+
+// The same in FP64.
+Result<void> partial_reference(const ScaledLinear& linear, double* out);
+
+// Why K (per rank) on `world` ranks does not fit tree(16); empty: it does.
+std::string tree_error(Scaling scaling, std::int64_t k, int world);
+
+// What is wrong with a problem of such an operator, in the words of its ports; empty: nothing. `bias` etc. are indices.
+struct ReducedPorts {
+  std::uint32_t x1 = 0;
+  std::uint32_t x2 = 0;
+  std::uint32_t bias = 0;
+  std::uint32_t y = 0;
+  ScalePorts scales;
+};
+std::string reduced_problem_error(const bp_problem* problem, const ReducedPorts& ports);
+
+// The product as scaled_linear takes it, without y.
+ScaledLinear reduced_linear_of(const bp_context* context, const bp_tensor* tensors, const ReducedPorts& ports);
+
+// ---- ports: K divided over ranks ----
+
+constexpr bp_port sharded(bp_port port, std::int32_t axis) {
+  port.distribution = BP_SHARDED;
+  port.sharded_axis = axis;
+  return port;
+}
+constexpr bp_port reduced_x1_port(const char* aliases) {
+  bp_port port = sharded(x1_port(BP_SHARDED, aliases), 1);
+  port.order_exact_dtypes = 0;  // the slices of an INT8 product are exact, their FP32 sum is not
+  return port;
+}
+constexpr bp_port reduced_x2_port(const char* aliases) { return sharded(x2_port(BP_SHARDED, aliases), 0); }
+// Scales in the order tensor, token or channel, block, mx.
+constexpr bp_port reduced_x1_scale(std::uint32_t form) {
+  return form == 0   ? x1_scale_tensor(BP_PER_RANK)
+         : form == 1 ? x1_scale_token({})
+         : form == 2 ? x1_scale_block({BP_SHARDED, 1})
+                     : x1_scale_mx({BP_SHARDED, 1});
+}
+constexpr bp_port reduced_x2_scale(std::uint32_t form) {
+  return form == 0   ? x2_scale_tensor(BP_PER_RANK)
+         : form == 1 ? x2_scale_channel(BP_PER_RANK)
+         : form == 2 ? sharded(x2_scale_block(BP_SHARDED), 0)
+                     : sharded(x2_scale_mx(BP_SHARDED), 0);
+}
+
+}  // namespace batchproof
+
+#endif  // BATCHPROOF_SRC_KERNELS_CPU_REDUCED_LINEAR_H_
