@@ -54,8 +54,7 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/batchproof DESTINATION ${CMAKE_I
 
 # Every operator's suites, with the files that they name.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/ops/ DESTINATION ${share_dir}/ops
-  FILES_MATCHING PATTERN ci.json PATTERN controls.json PATTERN full.json
-  PATTERN testdata EXCLUDE)
+  FILES_MATCHING PATTERN ci.json PATTERN controls.json PATTERN full.json PATTERN "*.npy")
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/schema DESTINATION ${share_dir} FILES_MATCHING PATTERN "*.schema.json")
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

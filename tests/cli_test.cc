@@ -54,7 +54,7 @@ TEST_F(Cli, UnknownVerbSuggestsTheNearest) {
 }
 
 TEST_F(Cli, VerbsNotBuiltYetSaySo) {
-  for (const char* verb : {"scan", "explain", "bench", "merge", "compare", "shrink", "certify", "verify"}) {
+  for (const char* verb : {"explain", "bench", "merge", "compare", "shrink", "certify", "verify"}) {
     const Outcome outcome = run({verb, "matmul", "--whatever"});
     EXPECT_EQ(outcome.code, 2) << verb;
     EXPECT_TRUE(contains(outcome.err, std::string(verb) + " is not built yet")) << outcome.err;

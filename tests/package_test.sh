@@ -46,6 +46,8 @@ cd "$work"
 expect 0 batchproof doctor
 has "$prefix/share/batchproof/ops"
 expect 0 batchproof check --dry-run "$prefix/share/batchproof/ops/matmul/ci.json"
+# A suite that names a captured tensor beside it.
+expect 0 batchproof check --filter /pre-v41-eps/ --relations position "$prefix/share/batchproof/ops/mhc/ci.json"
 
 for language in c c++; do
   cd "$work"

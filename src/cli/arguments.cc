@@ -50,21 +50,26 @@ class Verb {
   bool twins_;
 };
 
-void add_selection(Verb& verb, SelectionFlags& flags) {
-  verb.app()
-      .add_option("suites", flags.suites, "Suite files; none: every operator's ci.json and controls.json")
-      ->type_name("SUITE");
+// Flags that check and scan share.
+void add_run(Verb& verb, SelectionFlags& flags) {
   verb.value("device", flags.device, "cpu (default), cuda or cuda:N", "NAME");
   verb.value("comm", flags.comm, "Communicator: threads (default), mpi, nccl or virtual", "NAME");
   verb.value("ranks", flags.ranks, "World sizes for cases that state none, such as 2,4,8", "LIST");
   verb.values("plugin", flags.plugins, "Shared library with operators; may be repeated", "FILE");
   verb.value("mode", flags.mode, "invariant or fast, in place of the cases' mode", "NAME");
   verb.value("impl", flags.impl, "Implementation id, in place of the cases' implementation", "ID");
+  verb.value("seed", flags.seed, "Seed of the inputs (default 1)", "NUMBER");
+}
+
+void add_selection(Verb& verb, SelectionFlags& flags) {
+  verb.app()
+      .add_option("suites", flags.suites, "Suite files; none: every operator's ci.json and controls.json")
+      ->type_name("SUITE");
+  add_run(verb, flags);
   verb.values("set", flags.set, "Attribute in place of the cases' value; may be repeated", "NAME=VALUE");
   verb.value("filter", flags.filter, "Only cells whose id this regular expression finds", "REGEX");
   verb.value("shard", flags.shard, "Only part i of n of the cells, i from 1 to n", "i/n");
   verb.value("relations", flags.relations, "These relations in place of the cases' own", "LIST");
-  verb.value("seed", flags.seed, "Seed of the inputs (default 1)", "NUMBER");
 }
 
 void add_check(Verb& verb, CheckFlags& flags) {
@@ -84,10 +89,24 @@ void add_check(Verb& verb, CheckFlags& flags) {
   verb.toggle("dry-run", flags.dry_run, "Print the ids of the cells and their count, run nothing");
 }
 
+void add_scan(Verb& verb, ScanFlags& flags) {
+  verb.app().add_option("operator", flags.op, "Operator")->type_name("OP")->required();
+  verb.value("rows", flags.rows, "Row counts: ranges and numbers, such as 1..1500 or 1..64,129 (default 1..256)",
+             "LIST");
+  add_run(verb, flags.selection);
+  verb.values("set", flags.selection.set, "Attribute or axis in place of the case's value; may be repeated",
+              "NAME=VALUE");
+  verb.value("victims", flags.victims, "Rows that are followed through all batches (default 32)", "NUMBER");
+  verb.value("suite", flags.suite, "Suite whose case gives axes and inputs (default: the operator's ci.json)", "FILE");
+  verb.value("case", flags.case_name, "Name of that case (default: the operator's first)", "NAME");
+  verb.value("json", flags.json, "Write the result as JSON", "FILE");
+  verb.value("timeout", flags.timeout, "Seconds that a call of a plug-in may take (default 60)", "SECONDS");
+}
+
 }  // namespace
 
 const std::vector<std::string>& shown_verbs() {
-  static const std::vector<std::string> verbs = {"check", "list", "doctor", "schema", "new"};
+  static const std::vector<std::string> verbs = {"check", "scan", "list", "doctor", "schema", "new"};
   return verbs;
 }
 
@@ -104,6 +123,10 @@ int run_words(const std::vector<std::string>& words, const std::string& footer) 
   CheckFlags check_flags;
   Verb check(app, "check", "Run cells and judge them", true);
   add_check(check, check_flags);
+
+  ScanFlags scan_flags;
+  Verb scan(app, "scan", "Find every batch size at which a row's bytes change", true);
+  add_scan(scan, scan_flags);
 
   ListFlags list_flags;
   Verb list(app, "list", "Operators, their ports, implementations and controls", false);
@@ -138,6 +161,7 @@ int run_words(const std::vector<std::string>& words, const std::string& footer) 
     return report_error({Error::Kind::usage, fmt::format("{} (--help lists what there is)", error.what())});
   }
   if (check.chosen()) return run_check(check_flags, words);
+  if (scan.chosen()) return run_scan(scan_flags, words);
   if (list.chosen()) return run_list(list_flags);
   if (doctor.chosen()) return run_doctor();
   if (schema.chosen()) return run_schema(schema_name);

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 
 #include "src/check/runner.h"
@@ -24,7 +23,6 @@
 namespace batchproof::cli {
 namespace {
 
-constexpr double kMostTimeout = 86400.0;
 constexpr std::size_t kMostCaseWidth = 24;
 constexpr std::size_t kMostAxesWidth = 44;
 
@@ -52,15 +50,9 @@ Result<CheckOptions> parse_check(const CheckFlags& flags) {
   if (!flags.perf.empty() && flags.perf != "report" && flags.perf != "off") {
     return fail(Error::Kind::usage, fmt::format("--perf {}: choices are report, judge and off", flags.perf));
   }
-  if (!flags.timeout.empty()) {
-    char* end = nullptr;
-    options.timeout = std::strtod(flags.timeout.c_str(), &end);
-    if (*end != '\0' || !(options.timeout > 0.0) || options.timeout > kMostTimeout) {
-      return fail(Error::Kind::usage,
-                  fmt::format("--timeout: \"{}\" is not a number of seconds above 0, at most {:.0f}", flags.timeout,
-                              kMostTimeout));
-    }
-  }
+  const Result<double> timeout = parse_timeout(flags.timeout);
+  if (!timeout) return tl::unexpected(timeout.error());
+  options.timeout = *timeout;
   return options;
 }
 

@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <limits>
 #include <regex>
+#include <set>
 
 #include "src/runtime/words.h"
 
@@ -16,6 +18,8 @@ namespace batchproof::cli {
 namespace {
 
 constexpr int kMostRanks = 1024;
+constexpr double kMostTimeout = 86400.0;
+constexpr std::uint64_t kMostRows = 1 << 24;
 
 Error usage(std::string message) { return Error{Error::Kind::usage, std::move(message)}; }
 
@@ -128,6 +132,32 @@ Result<std::uint64_t> parse_whole(const std::string& text, const std::string& wh
     return refuse(fmt::format("{}: \"{}\" is not a whole number {}", what, text, range));
   }
   return value;
+}
+
+Result<double> parse_timeout(const std::string& text) {
+  if (text.empty()) return kDefaultTimeout;
+  char* end = nullptr;
+  const double seconds = std::strtod(text.c_str(), &end);
+  if (*end != '\0' || !(seconds > 0.0) || seconds > kMostTimeout) {
+    return refuse(
+        fmt::format("--timeout: \"{}\" is not a number of seconds above 0, at most {:.0f}", text, kMostTimeout));
+  }
+  return seconds;
+}
+
+Result<std::vector<std::int64_t>> parse_rows(const std::string& text) {
+  std::set<std::int64_t> rows;
+  for (const std::string& word : split_list(text.c_str())) {
+    const std::size_t dots = word.find("..");
+    const auto first = parse_whole(word.substr(0, dots), "--rows", 1, kMostRows);
+    if (!first) return tl::unexpected(first.error());
+    const auto last = dots == std::string::npos ? first : parse_whole(word.substr(dots + 2), "--rows", 1, kMostRows);
+    if (!last) return tl::unexpected(last.error());
+    if (*last < *first) return refuse(fmt::format("--rows {}: {} is above {}", word, *first, *last));
+    for (std::uint64_t row = *first; row <= *last; ++row) rows.insert(static_cast<std::int64_t>(row));
+  }
+  if (rows.empty()) return refuse("--rows: row counts such as 1..1500 or 1..64,129 are needed");
+  return std::vector<std::int64_t>(rows.begin(), rows.end());
 }
 
 Result<SelectionOptions> parse_selection(const SelectionFlags& flags) {

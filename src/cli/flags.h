@@ -42,6 +42,13 @@ std::vector<std::string> override_words(const SelectionFlags& flags);
 Result<std::uint64_t> parse_whole(const std::string& text, const std::string& what, std::uint64_t least,
                                   std::uint64_t most);
 
+// The seconds of --timeout; kDefaultTimeout where the text is empty.
+constexpr double kDefaultTimeout = 60.0;
+Result<double> parse_timeout(const std::string& text);
+
+// "1..64,129" as ascending whole numbers from 1, each once.
+Result<std::vector<std::int64_t>> parse_rows(const std::string& text);
+
 }  // namespace batchproof::cli
 
 #endif  // BATCHPROOF_SRC_CLI_FLAGS_H_

@@ -25,8 +25,7 @@ struct UnbuiltVerb {
   const char* summary;
 };
 
-constexpr std::array<UnbuiltVerb, 8> kUnbuilt = {{
-    {"scan", "find every batch size at which a row's bytes change"},
+constexpr std::array<UnbuiltVerb, 7> kUnbuilt = {{
     {"explain", "show an implementation's order of accumulation"},
     {"bench", "time invariant, fast and peer side by side"},
     {"merge", "join the reports of shards"},
@@ -76,7 +75,7 @@ std::string footer() {
   for (const UnbuiltVerb& verb : kUnbuilt) text += fmt::format("  {:<28}{}\n", verb.name, verb.summary);
   text +=
       "\nExit codes: 0 as expected, 1 something failed, 2 usage or bad suite or nothing selected,\n"
-      "3 environment, 77 everything skipped. Every flag of check has an environment twin, such as\n"
+      "3 environment, 77 everything skipped. Every flag of check and scan has an environment twin, such as\n"
       "BATCHPROOF_RANKS for --ranks; the flag wins.";
   return text;
 }

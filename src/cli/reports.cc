@@ -29,7 +29,8 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Before work, so that an hour's run does not end without its report.
+}  // namespace
+
 Result<void> check_writable(const std::string& flag, const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) {
@@ -45,8 +46,6 @@ Result<void> check_writable(const std::string& flag, const std::string& path) {
   }
   return {};
 }
-
-}  // namespace
 
 bool colour_wanted(int descriptor) {
   return isatty(descriptor) != 0 && environment("NO_COLOR").empty() && environment("TERM") != "dumb";

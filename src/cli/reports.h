@@ -53,6 +53,9 @@ class Reports : public Reporter {
   std::vector<Error> errors_;
 };
 
+// Whether a report can be written to `path`; asked before work, so that an hour's run does not end without its report.
+Result<void> check_writable(const std::string& flag, const std::string& path);
+
 // Whether the stream is a terminal that wants colour: NO_COLOR is not set, TERM is not dumb.
 bool colour_wanted(int descriptor);
 

@@ -12,8 +12,6 @@
 
 namespace batchproof::cli {
 
-constexpr double kDefaultTimeout = 60.0;  // seconds
-
 struct CheckFlags {
   SelectionFlags selection;
   ReportFlags reports;
@@ -23,6 +21,16 @@ struct CheckFlags {
 
 // `words`: the whole command line, for the report's context and for reproduce commands.
 int run_check(const CheckFlags& flags, const std::vector<std::string>& words);
+
+struct ScanFlags {
+  SelectionFlags selection;  // device, comm, ranks, plugin, mode, impl, set, seed
+  std::string op;
+  std::string rows = "1..256";  // "1..1500", "1..64,129,193"
+  std::string victims;          // empty: 32
+  std::string suite, case_name;
+  std::string json, timeout;
+};
+int run_scan(const ScanFlags& flags, const std::vector<std::string>& words);
 
 struct ListFlags {
   bool json = false;

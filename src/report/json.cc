@@ -91,7 +91,12 @@ Json cell_json(const CellResult& cell) {
   return json;
 }
 
-Json context_json(const RunContext& context) {
+// Names come from files and may hold any bytes; those that are not UTF-8 become U+FFFD instead of an exception.
+std::string dump(const Json& json, int indent) { return json.dump(indent, ' ', false, Json::error_handler_t::replace); }
+
+}  // namespace
+
+nlohmann::ordered_json context_json(const RunContext& context) {
   Json json;
   json["version"] = context.version;
   json["build"] = context.build;
@@ -104,11 +109,6 @@ Json context_json(const RunContext& context) {
   json["settings"] = pairs(context.settings);
   return json;
 }
-
-// Names come from files and may hold any bytes; those that are not UTF-8 become U+FFFD instead of an exception.
-std::string dump(const Json& json, int indent) { return json.dump(indent, ' ', false, Json::error_handler_t::replace); }
-
-}  // namespace
 
 nlohmann::ordered_json to_json(const RunResult& result) {
   Json json;

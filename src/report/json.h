@@ -41,6 +41,7 @@ class JsonJournal : public Reporter {
 };
 
 nlohmann::ordered_json to_json(const RunResult& result);
+nlohmann::ordered_json context_json(const RunContext& context);
 
 // Reads a report or a journal (the last line of a journal may be cut short). `source` names it in errors, which are
 // usage errors: not JSON, another schema_version, a field missing or of another type. Unknown fields are ignored.
