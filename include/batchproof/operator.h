@@ -154,8 +154,8 @@ typedef struct bp_port {
   bp_distribution distribution;
   int32_t sharded_axis;
   uint32_t dtypes; /* BP_DTYPE_BIT mask of what may be stored */
-  /* OUTPUT: stored dtypes for which no order of summation can move bytes. ROW_INPUT: dtypes with which that holds for
-   * every output (integers that accumulate exactly). */
+  /* OUTPUT: stored dtypes for which no order of summation can move bytes. ROW_INPUT, WEIGHT: dtypes with which that
+   * holds for every output (integers that accumulate exactly). */
   uint32_t order_exact_dtypes;
   uint32_t flags;
   const char* transposed_by; /* BOOL attribute: when true the two axes of transposed_axes swap in storage (strides) */

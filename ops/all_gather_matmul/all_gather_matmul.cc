@@ -350,19 +350,6 @@ void copy_matrix(const bp_tensor& from, void* to) {
   }
 }
 
-bp_tensor dense_matrix(void* data, bp_dtype dtype, std::int64_t rows, std::int64_t columns) {
-  bp_tensor tensor = {};
-  tensor.data = data;
-  tensor.dtype = dtype;
-  tensor.memory = BP_MEMORY_HOST;
-  tensor.ndim = 2;
-  tensor.shape[0] = rows;
-  tensor.shape[1] = columns;
-  tensor.stride[0] = columns;
-  tensor.stride[1] = 1;
-  return tensor;
-}
-
 Result<void> all_gather(const bp_context* context, const char* what, const void* send, void* all, std::size_t bytes) {
   if (bytes == 0) return {};
   const bp_status status = context->comm->all_gather(context->comm, send, all, bytes, context->stream);

@@ -65,7 +65,8 @@ constexpr bp_port port(const char* name, bp_port_kind kind, const char* shape, s
           row_axis >= 0 ? flags | BP_PORT_PADDED : flags,
           nullptr,
           0,
-          ""};
+          "",
+          0};
 }
 constexpr bp_port row_input(const char* name, const char* shape, std::uint32_t dtypes, std::uint32_t flags = 0) {
   return port(name, BP_ROW_INPUT, shape, 0, dtypes, flags);

@@ -49,10 +49,11 @@ const bp_implementation kImplementations[] = {
 constexpr std::uint32_t kDtypes = BP_DTYPE_BIT(BP_BF16) | BP_DTYPE_BIT(BP_FP32);
 const bp_port kPorts[] = {
     {"x", BP_ROW_INPUT, "M, H", 0, 1u << 1, 1, "H", nullptr, BP_REPLICATED, 0, kDtypes, 0, BP_PORT_PADDED, nullptr, 0,
-     ""},
+     "", 0},
     {"weight", BP_WEIGHT, "H", -1, 0, 1, nullptr, nullptr, BP_REPLICATED, 0, kDtypes, 0, BP_PORT_OPTIONAL, nullptr, 0,
-     ""},
-    {"y", BP_OUTPUT, "M, H", 0, 0, 1, nullptr, nullptr, BP_REPLICATED, 0, kDtypes, 0, BP_PORT_PADDED, nullptr, 0, ""},
+     "", 0},
+    {"y", BP_OUTPUT, "M, H", 0, 0, 1, nullptr, nullptr, BP_REPLICATED, 0, kDtypes, 0, BP_PORT_PADDED, nullptr, 0, "",
+     0},
 };
 const bp_axis_decl kAxes[] = {{"M", "rows"}, {"H", "columns"}};
 const bp_attr_decl kAttrs[] = {{"eps", BP_ATTR_FLOAT, "1e-6", "added to the mean square inside the root"}};

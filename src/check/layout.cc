@@ -158,7 +158,8 @@ Result<Layout> make_layout(OperatorHost& host, const Problem& problem) {
     layout.ports.push_back(entry);
   }
   const bool exact = std::any_of(layout.ports.begin(), layout.ports.end(), [](const PortLayout& port) {
-    return port.present() && port.port->kind == BP_ROW_INPUT && port.order_exact();
+    const bool factor = port.present() && (port.port->kind == BP_ROW_INPUT || port.port->kind == BP_WEIGHT);
+    return factor && port.order_exact();
   });
   for (PortLayout& port : layout.ports) port.exact_inputs = exact && port.is_output();
   return layout;

@@ -86,6 +86,19 @@ Result<GemmCall> linear_call(const bp_tensor& x, const bp_tensor& w, const bp_te
   return call;
 }
 
+bp_tensor dense_matrix(void* data, bp_dtype dtype, std::int64_t rows, std::int64_t columns) {
+  bp_tensor tensor = {};
+  tensor.data = data;
+  tensor.dtype = dtype;
+  tensor.memory = BP_MEMORY_HOST;
+  tensor.ndim = 2;
+  tensor.shape[0] = rows;
+  tensor.shape[1] = columns;
+  tensor.stride[0] = columns;
+  tensor.stride[1] = 1;
+  return tensor;
+}
+
 GemmCall rows_of(const GemmCall& call, std::int64_t begin, std::int64_t count) {
   GemmCall part = call;
   part.m = count;

@@ -35,6 +35,9 @@ std::string extent_error(const char* name, std::int64_t value, std::int64_t leas
 // on the host, has no memory, another shape, or columns of y that are not contiguous.
 Result<GemmCall> linear_call(const bp_tensor& x, const bp_tensor& w, const bp_tensor* bias, const bp_tensor& y);
 
+// A dense row-major matrix in host memory.
+bp_tensor dense_matrix(void* data, bp_dtype dtype, std::int64_t rows, std::int64_t columns);
+
 // Rows [begin, begin + count) of a call.
 GemmCall rows_of(const GemmCall& call, std::int64_t begin, std::int64_t count);
 

@@ -17,18 +17,6 @@ Product scheduled(int threads) {
   return [threads](const GemmCall& call, const LinearSchedule& order) { return run_scheduled(call, order, threads); };
 }
 
-bp_tensor dense(void* data, bp_dtype dtype, std::int64_t rows, std::int64_t columns) {
-  bp_tensor tensor = {};
-  tensor.data = data;
-  tensor.dtype = dtype;
-  tensor.ndim = 2;
-  tensor.shape[0] = rows;
-  tensor.shape[1] = columns;
-  tensor.stride[0] = columns;
-  tensor.stride[1] = 1;
-  return tensor;
-}
-
 // `tensor` from index `begin` of `axis` on, `count` long.
 bp_tensor range(const bp_tensor& tensor, int axis, std::int64_t begin, std::int64_t count) {
   bp_tensor part = tensor;
@@ -60,7 +48,7 @@ Result<void> slice_by_slice(const ScaledLinear& linear, std::int64_t slices, std
     const bp_tensor x = range(*linear.x, 1, slice * length, length);
     const bp_tensor w = range(*linear.w, 0, slice * length, length);
     stack.emplace_back(static_cast<std::size_t>(m * n));
-    const bp_tensor y = dense(stack.back().data(), BP_FP32, m, n);
+    const bp_tensor y = dense_matrix(stack.back().data(), BP_FP32, m, n);
     ScaledLinear part = linear;
     part.x = &x;
     part.w = &w;
@@ -108,7 +96,7 @@ Result<void> tree_partial(const ScaledLinear& linear, int world, std::int64_t se
   if (scales_slices(linear.scaling)) {
     done = slice_by_slice(part, slices, segment, threads, out);
   } else {
-    const bp_tensor y = dense(out, BP_FP32, m, n);
+    const bp_tensor y = dense_matrix(out, BP_FP32, m, n);
     part.y = &y;
     done = scaled_linear(part, {segment, slices}, threads, scheduled(threads));
   }
@@ -117,14 +105,14 @@ Result<void> tree_partial(const ScaledLinear& linear, int world, std::int64_t se
 }
 
 Result<void> chain_partial(const ScaledLinear& linear, std::int64_t segment, int threads, bp_dtype dtype, void* out) {
-  const bp_tensor y = dense(out, dtype, linear.x->shape[0], linear.w->shape[1]);
+  const bp_tensor y = dense_matrix(out, dtype, linear.x->shape[0], linear.w->shape[1]);
   ScaledLinear part = linear;
   part.y = &y;
   return scaled_linear(part, {segment, 0}, threads, scheduled(threads));
 }
 
 Result<void> partial_reference(const ScaledLinear& linear, double* out) {
-  const bp_tensor y = dense(out, BP_FP64, linear.x->shape[0], linear.w->shape[1]);
+  const bp_tensor y = dense_matrix(out, BP_FP64, linear.x->shape[0], linear.w->shape[1]);
   ScaledLinear part = linear;
   part.y = &y;
   return scaled_linear_reference(part);

@@ -138,32 +138,47 @@ Result<void> run_tensor(const ScaledLinear& linear, const GemmCall& call, const 
 
 // ---- token_channel ----
 
-Result<void> run_token_channel(const ScaledLinear& linear, const GemmCall& call, const Product& product) {
+// The exact sums of INT8 codes, with an INT32 bias, rounded to FP32 once.
+Result<void> integer_sums(const ScaledLinear& linear, const GemmCall& call, const Product& product, const Sums& out) {
   std::vector<std::int32_t> total(static_cast<std::size_t>(call.m * call.n), 0);
-  const Sums part(call);
   for (std::int64_t begin = 0; begin < call.k; begin += kExactInt8Chunk) {
-    const GemmCall chunk = k_range(part.into(call), begin, std::min(kExactInt8Chunk, call.k - begin));
+    const GemmCall chunk = k_range(out.into(call), begin, std::min(kExactInt8Chunk, call.k - begin));
     if (const Result<void> done = product(chunk, {kExactInt8Chunk, 0}); !done) return done;
     for (std::size_t e = 0; e < total.size(); ++e) {
       // A defective product may leave the integers; a conversion beyond them is not defined.
-      const float sum = part.memory[e];
+      const float sum = out.memory[e];
       total[e] += std::fabs(sum) <= 0x1p24f ? static_cast<std::int32_t>(sum) : 0;
     }
   }
+  const bool integer_bias = linear.bias != nullptr && linear.bias->dtype == BP_INT32;
   for (std::int64_t i = 0; i < call.m; ++i) {
-    const float row_scale = linear.x_scale == nullptr ? 1.0f : scale_at(*linear.x_scale, i, 0);
     for (std::int64_t j = 0; j < call.n; ++j) {
       std::int32_t sum = total[static_cast<std::size_t>(i * call.n + j)];
-      const bool integer_bias = linear.bias != nullptr && linear.bias->dtype == BP_INT32;
       if (integer_bias) {
         const auto addend = static_cast<const std::int32_t*>(linear.bias->data)[j * linear.bias->stride[0]];
         sum = static_cast<std::int32_t>(static_cast<std::uint32_t>(sum) + static_cast<std::uint32_t>(addend));
       }
-      float value = static_cast<float>(sum);
-      if (linear.bias != nullptr && !integer_bias && !linear.bias_after_scale) value = value + bias_at(linear, j);
+      out.at(i, j) = static_cast<float>(sum);
+    }
+  }
+  return {};
+}
+
+Result<void> run_token_channel(const ScaledLinear& linear, const GemmCall& call, const LinearSchedule& order,
+                               const Product& product) {
+  const Sums sums(call);
+  const Result<void> done =
+      linear.x->dtype == BP_INT8 ? integer_sums(linear, call, product, sums) : product(sums.into(call), order);
+  if (!done) return done;
+  const bool float_bias = linear.bias != nullptr && linear.bias->dtype != BP_INT32;
+  for (std::int64_t i = 0; i < call.m; ++i) {
+    const float row_scale = linear.x_scale == nullptr ? 1.0f : scale_at(*linear.x_scale, i, 0);
+    for (std::int64_t j = 0; j < call.n; ++j) {
+      float value = sums.at(i, j);
+      if (float_bias && !linear.bias_after_scale) value = value + bias_at(linear, j);
       value = value * scale_at(*linear.w_scale, 0, j);
       if (linear.x_scale != nullptr) value = value * row_scale;
-      if (linear.bias != nullptr && !integer_bias && linear.bias_after_scale) value = value + bias_at(linear, j);
+      if (float_bias && linear.bias_after_scale) value = value + bias_at(linear, j);
       store(linear, i, j, value);
     }
   }
@@ -319,7 +334,7 @@ Result<void> scaled_linear(const ScaledLinear& linear, const LinearSchedule& ord
     case Scaling::tensor:
       return run_tensor(linear, *call, order, product);
     case Scaling::token_channel:
-      return run_token_channel(linear, *call, product);
+      return run_token_channel(linear, *call, order, product);
     case Scaling::block:
       return run_block(linear, *call, order, product);
     default:

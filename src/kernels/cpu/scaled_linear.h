@@ -27,8 +27,9 @@ enum class Scaling {
   // FP8, one FP32 scale per matrix: y = round(d * (sum + bias)), d = the FP32 product of the two scales with its low 13
   // bits cleared (a NaN stays one). sum: FP32 FMA in the order of the schedule.
   tensor,
-  // INT8, one FP32 scale per row of x and per column of w: y = round((float(acc) * w_scale[j]) * x_scale[i]), acc
-  // exact; an INT32 bias joins acc, an FP32 bias is added to float(acc).
+  // One FP32 scale per row of x and per column of w: y = round((acc * w_scale[j]) * x_scale[i]). INT8: acc is exact, an
+  // INT32 bias joins it, a float bias is added to float(acc). FP8: acc is the FP32 FMA sum in the order of the
+  // schedule.
   token_channel,
   // FP8, one FP32 scale per 128 x 128 block: acc = acc + p * (x_scale * w_scale) over chunks of 128 along k, ascending;
   // p is the FP32 FMA sum of a chunk from +0; the multiplication and the addition round separately.

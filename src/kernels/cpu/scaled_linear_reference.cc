@@ -55,23 +55,31 @@ std::string scaled_dtype_error(Scaling scaling, const ScaledDtypes& dtypes) {
     return fmt::format("x1 has the dtype {} and no scales are there; give x1_scale and x2_scale", dtype_name(of.x));
   }
   if (scaling == Scaling::none) return linear_dtype_error(of);
-  const bool int8 = scaling == Scaling::token_channel;
-  const char* mode = int8                         ? "per-token x per-channel scaling"
+  const bool by_token = scaling == Scaling::token_channel;
+  const bool int8 = by_token && (of.x == BP_INT8 || of.w == BP_INT8);
+  const char* mode = by_token                     ? "per-token x per-channel scaling"
                      : scaling == Scaling::tensor ? "per-tensor scaling"
                      : scaling == Scaling::block  ? "per-block scaling"
                                                   : "MX scaling";
   for (const auto& [port, dtype] : {std::pair("x1", of.x), std::pair("x2", of.w)}) {
     if (int8 ? dtype != BP_INT8 : !is_fp8(dtype))
-      return wrong_dtype(port, dtype, int8 ? "int8" : "e4m3 and e5m2", mode);
+      return wrong_dtype(port, dtype, int8 ? "int8" : by_token ? "int8, e4m3 and e5m2" : "e4m3 and e5m2", mode);
   }
   const bp_dtype scale = scaling == Scaling::mx ? BP_E8M0 : BP_FP32;
   for (const auto& [port, dtype] : {std::pair("x1_scale", dtypes.x_scale), std::pair("x2_scale", dtypes.w_scale)}) {
-    const bool may_be_absent = int8 && std::string_view(port) == "x1_scale" && dtype == BP_NONE;
+    const bool may_be_absent = by_token && std::string_view(port) == "x1_scale" && dtype == BP_NONE;
     if (dtype != scale && !may_be_absent) return wrong_dtype(port, dtype, dtype_name(scale), mode);
   }
   if (scaling == Scaling::block && of.bias != BP_NONE) return "per-block scaling takes no bias; leave bias out";
-  const bool bias_suits = of.bias == BP_NONE || of.bias == BP_FP32 || (int8 && of.bias == BP_INT32);
-  if (!bias_suits) return wrong_dtype("bias", of.bias, int8 ? "fp32 and int32" : "fp32", mode);
+  const bool half_bias = by_token && (of.bias == BP_BF16 || of.bias == BP_FP16);
+  const bool bias_suits = of.bias == BP_NONE || of.bias == BP_FP32 || half_bias || (int8 && of.bias == BP_INT32);
+  if (!bias_suits) {
+    return wrong_dtype("bias", of.bias,
+                       int8       ? "fp32, bf16, fp16 and int32"
+                       : by_token ? "fp32, bf16 and fp16"
+                                  : "fp32",
+                       mode);
+  }
   if (of.y != BP_FP32 && of.y != BP_BF16 && of.y != BP_FP16) return wrong_dtype("y", of.y, "fp32, bf16 and fp16", mode);
   return "";
 }
