@@ -294,6 +294,8 @@ class CaseExpander {
     if (!any_accepted) return;
     std::vector<Cell> kept;
     for (std::size_t c = 0; c < cells.size(); ++c) {
+      // A default world in which the case's shapes are another problem.
+      if (options_.ranks.empty() && refused[c].empty() && !cells[c].skip_reason.empty()) continue;
       if (!refused[c].empty() && cells[c].skip_reason.empty()) {
         if (options_.ranks.empty()) continue;
         cells[c].skip_reason = refused[c];
