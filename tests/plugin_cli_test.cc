@@ -45,6 +45,26 @@ TEST_F(PluginCli, AFaultyOneCostsItsCellAndTheOthersAreJudged) {
   EXPECT_TRUE(contains(all, "faults wrote outside y on rank 0: 1 byte behind its end")) << all;
 }
 
+TEST_F(PluginCli, TheLimitOfACaseGoesBeforeTheRuns) {
+  const std::string file = write("limits.json", R"({"version": 1, "cases": [
+    {"name": "slow", "op": "faults", "impl": "hang", "axes": {"W": [1], "M": [3], "K": [64], "N": [4]},
+     "limits": {"timeout_s": 0.5}, "standard": {"bi": {"relations": ["neighbours"]}},
+     "expect": {"error": "did not return from run within 0.5 s"}}]})");
+  const Outcome outcome = run({"check", file, "--plugin", plugin("faults"), "--timeout", "3600"});
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_EQ(last_line(outcome.out), "1 passed, 0 failed, 0 skipped");
+}
+
+TEST_F(PluginCli, RepeatFailsWhereTheFreshProcessHasNoResult) {
+  // The fresh process is the first to run; this process gets its base run.
+  const Outcome outcome =
+      run({"check", suite("faults", {"first-process"}), "--plugin", plugin("faults"), "--relations", "repeat"},
+          {{"FAULTS_MARK", path("mark")}});
+  EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "in a fresh process the base run failed: ")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "no process ran before this one")) << outcome.out;
+}
+
 TEST_F(PluginCli, SeveralPluginsAtOnce) {
   const std::string file = write("both.json", R"({"version": 1, "cases": [
     {"name": "a", "op": "faults", "axes": {"W": [2], "M": [3], "K": [64], "N": [4]}, "standard": {"bi": {}}},

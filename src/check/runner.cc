@@ -199,11 +199,22 @@ std::vector<PortDigest> digests_of(CellSession& session) {
   return list;
 }
 
-void add_fresh_process(const std::vector<PortDigest>& here, const std::vector<PortDigest>& fresh,
+// A process that has no result for the cell has not repeated it: an error, for silence would pass.
+void add_fresh_process(const std::string& cell, const std::vector<PortDigest>& here, const CellDigests& digests,
                        RelationResult* repeat) {
+  if (repeat->verdict == Verdict::error || repeat->verdict == Verdict::violation) return;
+  const auto found = digests.find(cell);
+  if (found == digests.end() || !found->second) {
+    repeat->verdict = Verdict::error;
+    repeat->reason = found == digests.end()
+                         ? std::string("a fresh process gave no result for this cell")
+                         : fmt::format("in a fresh process the base run failed: {}", found->second.error().message);
+    return;
+  }
+  const std::vector<PortDigest>& fresh = *found->second;
   for (std::size_t i = 0; i < here.size(); ++i) {
     const bool same = i < fresh.size() && fresh[i].digest == here[i].digest;
-    if (same || repeat->verdict == Verdict::error || repeat->verdict == Verdict::violation) continue;
+    if (same || repeat->verdict == Verdict::violation) continue;
     repeat->verdict = Verdict::violation;
     repeat->reason =
         fmt::format("a fresh process gives digest {} for {} where this one gives {}",
@@ -280,7 +291,7 @@ void conclude(const Cell& cell, CellResult* result) {
 }
 
 CellResult run_cell(const Cell& cell, Hosts& hosts, const RunOptions& options,
-                    const std::map<std::string, std::vector<PortDigest>>& fresh) {
+                    const std::optional<CellDigests>& fresh) {
   CellResult result = described(cell);
   if (options.reproduce) result.reproduce = options.reproduce(cell);
   if (!cell.skip_reason.empty()) {
@@ -330,8 +341,7 @@ CellResult run_cell(const Cell& cell, Hosts& hosts, const RunOptions& options,
       relation.reason = fmt::format("not promised by {}", cell.impl->id);
     } else {
       relation = run_relation(*runnable, session);
-      if (word.bit == BP_REPEAT && fresh.count(cell.id) != 0)
-        add_fresh_process(result.digests, fresh.at(cell.id), &relation);
+      if (word.bit == BP_REPEAT && fresh) add_fresh_process(cell.id, result.digests, *fresh, &relation);
     }
     result.relations.push_back(std::move(relation));
   }
@@ -352,7 +362,7 @@ bool wants_repeat(const Cell& cell, const RunOptions& options) {
 RunResult run_cells(const std::vector<Cell>& cells, const RunOptions& options) {
   RunResult run;
   Hosts hosts(options);
-  std::map<std::string, std::vector<PortDigest>> fresh;
+  std::optional<CellDigests> fresh;
   std::vector<Cell> repeated;
   for (const Cell& cell : cells) {
     if (wants_repeat(cell, options)) repeated.push_back(cell);
@@ -370,15 +380,19 @@ RunResult run_cells(const std::vector<Cell>& cells, const RunOptions& options) {
   return run;
 }
 
-std::map<std::string, std::vector<PortDigest>> digest_cells(const std::vector<Cell>& cells, const RunOptions& options) {
-  std::map<std::string, std::vector<PortDigest>> digests;
+CellDigests digest_cells(const std::vector<Cell>& cells, const RunOptions& options) {
+  CellDigests digests;
   Hosts hosts(options);
   for (const Cell& cell : cells) {
     if (!cell.skip_reason.empty()) continue;
     OperatorHost& host = hosts.of(cell);
-    if (!host.validate(cell.problem)) continue;
-    auto chosen = choose_inputs(cell, host, options.seed);
-    if (chosen) digests[cell.id] = digests_of(*chosen->session);
+    const auto digest = [&]() -> Result<std::vector<PortDigest>> {
+      if (auto valid = host.validate(cell.problem); !valid) return tl::unexpected(valid.error());
+      auto chosen = choose_inputs(cell, host, options.seed);
+      if (!chosen) return tl::unexpected(chosen.error());
+      return digests_of(*chosen->session);
+    };
+    digests.insert_or_assign(cell.id, digest());
   }
   return digests;
 }

@@ -165,13 +165,13 @@ class Run {
   const std::vector<Error>& errors() const { return errors_; }
 
  private:
-  CellDigests fresh(const std::vector<Cell>& cells) {
+  std::optional<CellDigests> fresh(const std::vector<Cell>& cells) {
     std::vector<std::string> suites;
     for (const Suite& suite : selection_.suites) suites.push_back(suite.path);
     Result<CellDigests> digests = digest_in_fresh_process(cells, suites, flags_.selection, options_.timeout);
     if (digests) return *std::move(digests);
     errors_.push_back(digests.error());
-    return {};
+    return std::nullopt;
   }
 
   void add(const CellResult& result) {
