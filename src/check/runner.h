@@ -37,6 +37,7 @@ struct RunOptions {
   // Seconds that one call may take where the cell has no limit of its own. Only hosts outside this process can stop
   // one.
   std::optional<double> timeout_s;
+  PerfMode perf = PerfMode::report;
 };
 
 // Runs the cells in order. The context of the result is left for the caller to fill.
