@@ -4,7 +4,7 @@
 # write an operator, build it, check it; a consumer of the built-in operators; the Debian package.
 # usage: package_test.sh BUILD_DIR
 set -euo pipefail
-build_dir=$1
+build_dir=$(realpath "$1")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 prefix=$work/prefix
@@ -135,10 +135,12 @@ has '***Skipped'
 
 # The Debian package.
 if command -v dpkg-deb >/dev/null; then
-  expect 0 cpack -G DEB --config "$build_dir/CPackConfig.cmake" -B "$work/deb"
+  expect 0 cpack -G DEB --config "$build_dir/CPackConfig.cmake" -B "$work/deb" \
+    -D "CPACK_PACKAGE_CONTACT=Package Test <package.test@localhost>"
   deb=$(find "$work/deb" -maxdepth 1 -name 'batchproof_*.deb')
   expect 0 dpkg-deb -I "$deb"
   has 'Package: batchproof'
+  has 'Maintainer: Package Test <package.test@localhost>'
   expect 0 dpkg-deb -x "$deb" "$work/root"
   expect 0 "$work/root/usr/bin/batchproof" --version
 fi

@@ -45,6 +45,103 @@ TEST_F(PluginCli, AFaultyOneCostsItsCellAndTheOthersAreJudged) {
   EXPECT_TRUE(contains(all, "faults wrote outside y on rank 0: 1 byte behind its end")) << all;
 }
 
+TEST_F(PluginCli, TheLimitOfACaseGoesBeforeTheRuns) {
+  const std::string file = write("limits.json", R"({"version": 1, "cases": [
+    {"name": "slow", "op": "faults", "impl": "hang", "axes": {"W": [1], "M": [3], "K": [64], "N": [4]},
+     "limits": {"timeout_s": 0.5}, "standard": {"bi": {"relations": ["neighbours"]}},
+     "expect": {"error": "did not return from run within 0.5 s"}}]})");
+  const Outcome outcome = run({"check", file, "--plugin", plugin("faults"), "--timeout", "3600"});
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_EQ(last_line(outcome.out), "1 passed, 0 failed, 0 skipped");
+}
+
+TEST_F(PluginCli, RepeatFailsWhereTheFreshProcessHasNoResult) {
+  // The fresh process is the first to run; this process gets its base run.
+  const Outcome outcome =
+      run({"check", suite("faults", {"first-process"}), "--plugin", plugin("faults"), "--relations", "repeat"},
+          {{"FAULTS_MARK", path("mark")}});
+  EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "in a fresh process the base run failed: ")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "no process ran before this one")) << outcome.out;
+}
+
+// ---- standards beside invariance: through a worker process ----
+
+// One case with all four standards.
+std::string standards_case(const std::string& name, const std::string& extra) {
+  return R"({"name": ")" + name + R"(", "op": "standards", "impl": ")" + name +
+         R"(", "axes": {"W": [2], "M": [3], "K": [64], "N": [4]},
+      "standard": {"acc": "cv_fused_double_benchmark", "perf": [0.9, 0.5], "mem": 1.1, "bi": {}})" +
+         extra + "}";
+}
+
+TEST_F(PluginCli, AccuracyPerformanceAndMemoryStandBesideInvariance) {
+  const std::string file = write("s.json", R"({"version": 1, "cases": [)" + standards_case("good", "") + "," +
+                                               standards_case("off", R"(, "expect": {"acc": "wrong"})") + "]}");
+  const Outcome outcome = run({"check", file, "--plugin", plugin("standards"), "--perf", "judge", "--json",
+                               path("report.json"), "--junit", path("junit.xml")});
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_EQ(last_line(outcome.out), "2 passed, 0 failed, 0 skipped");
+  const auto report = nlohmann::json::parse(file_text(path("report.json")));
+  const auto& good = report["cells"][0];
+  EXPECT_EQ(good["verdict"], "pass");
+  EXPECT_EQ(good["relations"].size(), 5u);
+  EXPECT_EQ(good["accuracy"]["benchmark"], "unfused");
+  EXPECT_EQ(good["accuracy"]["ports"][0]["elements"], 2 * 6 * 4);
+  EXPECT_GE(good["performance"]["benchmark_seconds"], 0.004);
+  EXPECT_EQ(good["performance"]["verdict"], "pass");
+  EXPECT_EQ(good["memory"]["ratio"], 1.0);
+  EXPECT_EQ(good["memory"]["device_workspace"], 4 * 6 * 64);
+  const auto& off = report["cells"][1];
+  EXPECT_EQ(off["verdict"], "wrong");
+  EXPECT_EQ(off["as_expected"], true);
+  for (const auto& relation : off["relations"]) EXPECT_EQ(relation["verdict"], "pass");
+  EXPECT_EQ(report["context"]["settings"]["perf"], "judge");
+  ASSERT_EQ(report["performance_means"].size(), 2u);
+}
+
+TEST_F(PluginCli, AMissedStandardFailsWithItsOwnWords) {
+  const std::string file =
+      write("s.json", R"({"version": 1, "cases": [)" + standards_case("off", "") + "," +
+                          standards_case("sluggish", "") + "," + standards_case("greedy", "") + "]}");
+  const Outcome judged = run({"check", file, "--plugin", plugin("standards"), "--perf", "judge", "--relations",
+                              "repeat", "--junit", path("junit.xml")});
+  EXPECT_EQ(judged.code, 1) << judged.out << judged.err;
+  // Three cells, and the mean over the sluggish one.
+  EXPECT_EQ(last_line(judged.out), "0 passed, 4 failed, 0 skipped");
+  for (const char* text : {"the result is wrong: standards/off/off/",
+                           "slower than the standard allows: ", "needs more memory than the standard allows: ",
+                           "mean of perf over 1 cell of "
+                           "standards/sluggish: ",
+                           "--perf judge"})
+    EXPECT_TRUE(contains(judged.out, text)) << text << "\n" << judged.out;
+  EXPECT_FALSE(contains(judged.out, "row bytes are not equal"));
+  const std::string junit = file_text(path("junit.xml"));
+  for (const char* type : {"type=\"unexpected\"", "type=\"slow\"", "type=\"heavy\""})
+    EXPECT_TRUE(contains(junit, type)) << type << "\n" << junit;
+
+  // Without the word, performance is reported and judged by nobody.
+  const Outcome reported = run({"check", file, "--plugin", plugin("standards"), "--relations", "repeat"});
+  EXPECT_EQ(last_line(reported.out), "1 passed, 2 failed, 0 skipped");
+  EXPECT_TRUE(contains(reported.out, "reported"));
+  const Outcome off = run({"check", file, "--plugin", plugin("standards"), "--relations", "repeat", "--perf", "off"});
+  EXPECT_FALSE(contains(off.out, " perf ")) << off.out;
+}
+
+TEST_F(PluginCli, AnotherPerfIsAnotherRun) {
+  const std::string file = write("s.json", R"({"version": 1, "cases": [)" + standards_case("good", "") + "]}");
+  const std::vector<std::string> first = {"check",       file,     "--plugin", plugin("standards"),
+                                          "--relations", "repeat", "--json",   path("r.json")};
+  ASSERT_EQ(run(first).code, 0);
+  std::vector<std::string> second = first;
+  second.insert(second.end(), {"--resume", path("r.json")});
+  EXPECT_EQ(run(second).code, 0);
+  second.insert(second.end(), {"--perf", "judge"});
+  const Outcome refused = run(second);
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_TRUE(contains(refused.err, "perf=judge")) << refused.err;
+}
+
 TEST_F(PluginCli, SeveralPluginsAtOnce) {
   const std::string file = write("both.json", R"({"version": 1, "cases": [
     {"name": "a", "op": "faults", "axes": {"W": [2], "M": [3], "K": [64], "N": [4]}, "standard": {"bi": {}}},

@@ -3,13 +3,15 @@
 """Runs the README's commands as they stand and compares what they print.
 
 A ```console block holds lines `$ command`, each followed by what the command writes to standard output. A line `...`
-stands for any number of lines. `# exit N` after the output gives the exit status; 0 where there is none.
+stands for any number of lines. `# exit N` after the output gives the exit status; 0 where there is none. /tmp is a
+folder of the test's own, so that nothing is left behind and nothing is in the way.
 usage: readme_test.py SOURCE_DIR [FILE...]
 """
 
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 
@@ -43,9 +45,17 @@ def matches(expected, found):
 def main():
     root = Path(sys.argv[1])
     files = [Path(name) for name in sys.argv[2:]] or [root / "README.md"]
+    with tempfile.TemporaryDirectory() as folder:
+        ran = run(root, files, folder)
+    if ran == 0:
+        sys.exit("no command was found")
+    print(f"{ran} commands ran as written")
+
+
+def run(root, files, folder):
     ran = 0
     for path in files:
-        for lines in blocks(path.read_text(encoding="utf-8")):
+        for lines in blocks(path.read_text(encoding="utf-8").replace("/tmp/", folder + "/")):
             for command, expected, status in commands(lines):
                 done = subprocess.run(command, shell=True, cwd=root, capture_output=True, text=True, check=False)
                 found = [line.rstrip() for line in done.stdout.splitlines()]
@@ -57,9 +67,7 @@ def main():
                 if not matches(wanted, found):
                     sys.exit(f"{path.name}: `{command}` prints\n" + "\n".join(found[-80:]) + "\nthe text says\n"
                              + "\n".join(wanted))
-    if ran == 0:
-        sys.exit("no command was found")
-    print(f"{ran} commands ran as written")
+    return ran
 
 
 if __name__ == "__main__":

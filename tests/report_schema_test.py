@@ -53,7 +53,11 @@ class ReportSchema(unittest.TestCase):
 
     def test_a_missing_field_is_refused(self):
         removed = 0
-        few = dict(GOLDEN, cells=GOLDEN["cells"][1:3])  # two mismatches and a vacuous cell; the rest repeats them
+        # Two mismatches, a vacuous cell, and cells with every standard; the rest repeats them.
+        few = dict(GOLDEN, cells=GOLDEN["cells"][1:3] + GOLDEN["cells"][9:12])
+        for standard in ("accuracy", "performance", "memory"):
+            self.assertTrue(any(cell[standard] for cell in few["cells"]), standard)
+        self.assertTrue(few["performance_means"])
         for path, node in objects(few):
             if path[-1:] in (("axes",), ("build_ids",), ("settings",)):
                 continue  # free names
@@ -64,6 +68,12 @@ class ReportSchema(unittest.TestCase):
                 removed += 1
         self.assertGreater(removed, 100)
 
+    def test_verdicts_of_standards_are_words_of_the_schema(self):
+        document = copy.deepcopy(GOLDEN)
+        self.assertEqual({cell["verdict"] for cell in document["cells"]} & {"wrong", "heavy"}, {"wrong", "heavy"})
+        document["cells"][10]["accuracy"]["verdict"] = "inaccurate"
+        self.assertFalse(VALIDATOR.is_valid(document))
+
     @unittest.skipUnless(PROGRAM, "BATCHPROOF_BIN is not set")
     def test_a_real_report_is_valid(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -71,12 +81,19 @@ class ReportSchema(unittest.TestCase):
             report = pathlib.Path(folder) / "report.json"
             case = {"name": "a", "op": "matmul", "axes": {"M": [4], "K": [512], "N": [8]}, "standard": {"bi": {}}}
             bad = dict(case, name="b", impl="control-arrival-order")
-            suite.write_text(json.dumps({"version": 1, "cases": [case, bad]}))
-            run = subprocess.run([PROGRAM, "check", suite, "--json", report], capture_output=True, text=True)
+            standards = dict(case, name="c", standard={"acc": "single_bm", "perf": [0.001, 0.001], "mem": 100})
+            suite.write_text(json.dumps({"version": 1, "cases": [case, bad, standards]}))
+            run = subprocess.run([PROGRAM, "check", suite, "--json", report, "--perf", "judge"], capture_output=True,
+                                 text=True)
             self.assertEqual(run.returncode, 1, run.stderr)
             document = json.loads(report.read_text())
             VALIDATOR.validate(document)
-            self.assertEqual(document["totals"], {"passed": 1, "failed": 1, "skipped": 0})
+            self.assertEqual(document["totals"], {"passed": 2, "failed": 1, "skipped": 0})
+            judged = document["cells"][2]
+            self.assertEqual(judged["accuracy"]["verdict"], "pass")
+            self.assertEqual(judged["performance"]["verdict"], "pass")
+            self.assertEqual(judged["memory"]["verdict"], "pass")
+            self.assertEqual(len(document["performance_means"]), 1)
 
 
 if __name__ == "__main__":

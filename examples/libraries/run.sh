@@ -4,30 +4,46 @@
 # builds the plug-ins, runs their suites and prints the table of docs/libraries.md.
 #
 # Verdicts differ by processor, so the suites expect nothing: a violation is a result here, not a failure.
-# usage: run.sh [PROGRAM [LIBRARY ...]]    PROGRAM: default build/release/batchproof; LIBRARY: openblas blis onednn eigen
-# BATCHPROOF_NO_INSTALL=1: install nothing; what is missing ends the run with exit code 3.
+# usage: run.sh [--keep FOLDER] [PROGRAM [LIBRARY ...]]
+#   FOLDER   existing folder for the plug-ins and their JSON reports; without it nothing is kept
+#   PROGRAM  default build/release/batchproof
+#   LIBRARY  openblas blis onednn eigen; default all
+# BATCHPROOF_NO_INSTALL=1: install nothing; what is missing ends the run with exit code 3. BATCHPROOF_FILTER narrows the
+# cells as it does for the program.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
+keep=
+if [ "${1:-}" = --keep ]; then
+  [ -d "${2:-}" ] || { echo "run.sh: --keep needs a folder that exists" >&2; exit 2; }
+  keep=$(cd "$2" && pwd)
+  shift 2
+fi
 program=$(realpath "${1:-$root/build/release/batchproof}")
+[ -x "$program" ] || { echo "run.sh: there is no program $program; ./run build makes it" >&2; exit 2; }
 shift || true
 libraries=("$@")
 [ ${#libraries[@]} -gt 0 ] || libraries=(openblas blis onednn eigen)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+work=$keep
+if [ -z "$work" ]; then
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+fi
 
 declare -A package=([openblas]=libopenblas-dev [blis]=libblis-dev [onednn]=libdnnl-dev [eigen]=libeigen3-dev)
 missing=()
 for library in "${libraries[@]}"; do
   name=${package[$library]:-}
-  [ -n "$name" ] || { echo "no library $library; there are: openblas blis onednn eigen" >&2; exit 2; }
+  [ -n "$name" ] || { echo "run.sh: no library $library; there are: openblas blis onednn eigen" >&2; exit 2; }
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null || true)" = installed ] || missing+=("$name")
 done
 if [ ${#missing[@]} -gt 0 ]; then
-  if [ "${BATCHPROOF_NO_INSTALL:-0}" = 1 ]; then echo "missing packages: ${missing[*]}" >&2; exit 3; fi
+  if [ "${BATCHPROOF_NO_INSTALL:-0}" = 1 ]; then echo "run.sh: missing packages: ${missing[*]}" >&2; exit 3; fi
   as_root=()
   [ "$(id -u)" = 0 ] || as_root=(sudo)
-  "${as_root[@]}" apt-get install -y --no-install-recommends "${missing[@]}" >&2 || exit 3
+  export DEBIAN_FRONTEND=noninteractive
+  { "${as_root[@]}" apt-get update -qq && "${as_root[@]}" apt-get install -y -qq --no-install-recommends \
+    "${missing[@]}"; } >&2 || exit 3
 fi
 
 # The libraries choose kernels from the processor, not from somebody's settings. Threads that wait shall sleep: those
@@ -49,12 +65,12 @@ for library in "${libraries[@]}"; do
     # Eigen is compiled with its caller: what this processor has decides.
     eigen) g++ -std=c++20 "${flags[@]}" -fopenmp -march=native -isystem /usr/include/eigen3 "$here/eigen.cc" \
       -o "$out" ;;
-  esac || { echo "$library does not build" >&2; exit 1; }
+  esac || { echo "run.sh: $library does not build" >&2; exit 1; }
   status=0
   "$program" check --plugin "$out" "$here/$library.json" --json "$work/$library.json" --timeout 120 \
     >"$work/$library.out" 2>"$work/$library.err" || status=$?
-  # 1: some cell is not invariant, 3: some could not run. Both stand in the report, and the table says which.
-  case $status in 0 | 1 | 3) ;; *) cat "$work/$library.err" >&2; exit 1 ;; esac
+  # 1: some cell is not invariant, or could not run. Both stand in the report, and the table says which.
+  case $status in 0 | 1) ;; *) cat "$work/$library.err" >&2; exit "$status" ;; esac
   [ -f "$work/$library.json" ] || { cat "$work/$library.err" >&2; exit 1; }
 done
 

@@ -190,7 +190,9 @@ typedef int32_t bp_comm_mode;
 enum { BP_COMM_OFF = 0, BP_COMM_ON = 1, BP_COMM_STRICT = 2 };
 
 enum {
-  BP_IMPL_WITNESS = 1u << 0 /* exists only as another order of summation; not listed, not selected */
+  BP_IMPL_WITNESS = 1u << 0, /* exists only as another order of summation; not listed, not selected */
+  BP_IMPL_PEER = 1u << 1     /* the unfused composition that users would write instead: the second result and the
+                                yardstick of the standards acc, perf and mem; runs by its id, never as a default */
 };
 
 typedef struct bp_implementation {

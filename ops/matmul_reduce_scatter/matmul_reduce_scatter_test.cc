@@ -47,7 +47,7 @@ std::map<int, std::string> digests(const std::string& impl, const std::string& d
     options.seed = 7;
     const auto all = digest_cells(*cells, options);
     if (all.size() != 1u) continue;
-    found[world] = all.begin()->second.at(0).digest;
+    found[world] = all.begin()->second.value().at(0).digest;
   }
   return found;
 }

@@ -40,6 +40,9 @@ struct RunRequest {
 
 struct RunOutcome {
   std::string executed;  // id that the operator reported; empty where it reported none
+  // Of the rank that took longest, the operator's function alone; and of the rank that needs most.
+  double seconds = 0.0;
+  std::uint64_t workspace_bytes = 0;
 };
 
 class OperatorHost {
@@ -53,6 +56,8 @@ class OperatorHost {
   virtual Result<std::vector<bp_tensor>> shapes(const Problem& problem) = 0;
   // The operator's own placement of a logical row; nothing where it leaves that to its ports.
   virtual std::optional<std::vector<bp_location>> locate(const Problem& problem, std::int64_t row) = 0;
+  // Whether the operator can be run as its FP64 reference.
+  virtual bool has_reference() const = 0;
   virtual Result<std::uint32_t> promises(const bp_implementation& implementation, const Problem& problem) = 0;
   virtual Result<Memory> allocate(std::size_t bytes) = 0;
   // Fails where any rank failed, where the floating-point environment was changed, or where the operator wrote outside
@@ -65,7 +70,7 @@ class OperatorHost {
 
 // The implementation of that id, or nullptr.
 const bp_implementation* find_implementation(const bp_operator& table, const std::string& id);
-// The first implementation of a mode that is neither a control nor a witness, or nullptr.
+// The first implementation of a mode that is neither a control nor a witness nor a peer, or nullptr.
 const bp_implementation* default_implementation(const bp_operator& table, bp_mode mode);
 
 }  // namespace batchproof

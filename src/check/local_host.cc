@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 namespace batchproof {
@@ -26,7 +27,8 @@ const bp_implementation* find_implementation(const bp_operator& table, const std
 const bp_implementation* default_implementation(const bp_operator& table, bp_mode mode) {
   for (std::uint32_t i = 0; i < table.implementation_count; ++i) {
     const bp_implementation& candidate = table.implementations[i];
-    if (candidate.mode == mode && candidate.defect == nullptr && (candidate.flags & BP_IMPL_WITNESS) == 0)
+    if (candidate.mode == mode && candidate.defect == nullptr &&
+        (candidate.flags & (BP_IMPL_WITNESS | BP_IMPL_PEER)) == 0)
       return &candidate;
   }
   return nullptr;
@@ -82,24 +84,27 @@ Result<RunOutcome> LocalHost::run(const RunRequest& request) {
   const Problem::View view(*request.problem);
   const int world = request.problem->world;
   runner_.prepare(world);
-  std::vector<std::string> executed(static_cast<std::size_t>(world));
+  std::vector<RunOutcome> outcomes(static_cast<std::size_t>(world));
   auto done = team(world).run([&](int rank, const bp_comm& comm) -> Result<void> {
-    auto id = runner_.run(request, view.get(), rank, comm);
-    if (!id) return tl::unexpected(id.error());
-    executed[rank] = *std::move(id);
+    auto outcome = runner_.run(request, view.get(), rank, comm);
+    if (!outcome) return tl::unexpected(outcome.error());
+    outcomes[rank] = *std::move(outcome);
     return {};
   });
   if (!done) return tl::unexpected(done.error());
-  return same_executed(executed);
+  return joined_outcome(outcomes);
 }
 
-Result<RunOutcome> same_executed(const std::vector<std::string>& executed) {
-  for (std::size_t rank = 1; rank < executed.size(); ++rank) {
-    if (executed[rank] != executed[0])
-      return fail(Error::Kind::operation,
-                  fmt::format("rank 0 executed {} but rank {} executed {}", executed[0], rank, executed[rank]));
+Result<RunOutcome> joined_outcome(const std::vector<RunOutcome>& ranks) {
+  RunOutcome joined = ranks.at(0);
+  for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
+    if (ranks[rank].executed != joined.executed)
+      return fail(Error::Kind::operation, fmt::format("rank 0 executed {} but rank {} executed {}", joined.executed,
+                                                      rank, ranks[rank].executed));
+    joined.seconds = std::max(joined.seconds, ranks[rank].seconds);
+    joined.workspace_bytes = std::max(joined.workspace_bytes, ranks[rank].workspace_bytes);
   }
-  return RunOutcome{executed[0]};
+  return joined;
 }
 
 }  // namespace batchproof

@@ -25,6 +25,7 @@ class LocalHost final : public OperatorHost {
   Result<void> validate(const Problem& problem) override;
   Result<std::vector<bp_tensor>> shapes(const Problem& problem) override;
   std::optional<std::vector<bp_location>> locate(const Problem& problem, std::int64_t row) override;
+  bool has_reference() const override { return table_->reference != nullptr; }
   Result<std::uint32_t> promises(const bp_implementation& implementation, const Problem& problem) override;
   Result<Memory> allocate(std::size_t bytes) override;
   Result<RunOutcome> run(const RunRequest& request) override;
@@ -39,8 +40,8 @@ class LocalHost final : public OperatorHost {
   RankRunner runner_;
 };
 
-// What all ranks executed, by rank; fails where two ranks say different things.
-Result<RunOutcome> same_executed(const std::vector<std::string>& executed);
+// The outcome of all ranks from that of each; fails where two ranks say that they executed different things.
+Result<RunOutcome> joined_outcome(const std::vector<RunOutcome>& ranks);
 
 // Evaluates the ports' symbolic shapes of a table; used where infer_shapes is NULL.
 Result<std::vector<bp_tensor>> symbolic_shapes(const bp_operator& table, const Problem& problem);

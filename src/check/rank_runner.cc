@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -232,8 +233,8 @@ Result<void> RankRunner::check_workspace(int rank, std::size_t bytes) {
   return fail(Error::Kind::operation, fmt::format("{} wrote outside its workspace of {} bytes", table_->name, bytes));
 }
 
-Result<std::string> RankRunner::run(const RunRequest& request, const bp_problem* problem, int rank,
-                                    const bp_comm& comm) {
+Result<RunOutcome> RankRunner::run(const RunRequest& request, const bp_problem* problem, int rank,
+                                   const bp_comm& comm) {
   const bool own_memory = table_->alloc != nullptr;
   FpEnvGuard environment;
   std::size_t workspace_bytes = 0;
@@ -281,7 +282,12 @@ Result<std::string> RankRunner::run(const RunRequest& request, const bp_problem*
   const char* function_name = request.reference ? "reference" : "run";
   if (hooks_.before)
     hooks_.before(rank, own_memory ? nullptr : static_cast<const std::byte*>(workspace), workspace_bytes);
+  const auto begin = std::chrono::steady_clock::now();
   auto status = guarded(function_name, [&] { return function(&context, tensors.data()); });
+  // A device may still be at work when run returns.
+  Result<void> done_there;
+  if (own_memory && status && *status == BP_OK) done_there = synchronise(rank);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   std::string changed = hooks_.after ? hooks_.after(rank) : std::string();
   error.back() = '\0';
   executed.back() = '\0';
@@ -290,7 +296,7 @@ Result<std::string> RankRunner::run(const RunRequest& request, const bp_problem*
     return fail(Error::Kind::operation, error[0] != '\0' ? std::string(error.data())
                                                          : fmt::format("{} returned status {}", table_->name, *status));
   if (own_memory) {
-    if (auto done = synchronise(rank); !done) return tl::unexpected(done.error());
+    if (!done_there) return tl::unexpected(done_there.error());
     if (auto done = download(rank, request.tensors[rank]); !done) return tl::unexpected(done.error());
   }
   if (workspace_bytes > 0 || !own_memory) {
@@ -300,7 +306,7 @@ Result<std::string> RankRunner::run(const RunRequest& request, const bp_problem*
   if (!environment_change.empty())
     changed += (changed.empty() ? "" : " and ") + ("a changed floating-point environment: " + environment_change);
   if (!changed.empty()) return fail(Error::Kind::operation, fmt::format("{} left {}", table_->name, changed));
-  return std::string(executed.data());
+  return RunOutcome{executed.data(), taken.count(), workspace_bytes};
 }
 
 }  // namespace batchproof

@@ -45,12 +45,13 @@ class RankRunner {
 
   // Before the ranks of a world are run: not thread-safe.
   void prepare(int world);
-  // Calls run (or reference) on one rank and returns the id that it reported. Different ranks may run at once; a rank
-  // keeps its workspace between calls, as users do. Tensors are host memory; where the table has alloc, the operator
-  // gets copies in memory of its own (BP_MEMORY_OPAQUE), outputs with what they hold, and outputs are copied back.
-  // Errors are Error::Kind::operation and name the cause: the operator's own sentence, a C++ exception, a changed
-  // floating-point environment, a write outside the workspace or a device tensor, a changed device input.
-  Result<std::string> run(const RunRequest& request, const bp_problem* problem, int rank, const bp_comm& comm);
+  // Calls run (or reference) on one rank and returns the id that it reported, its time and its workspace. Different
+  // ranks may run at once; a rank keeps its workspace between calls, as users do. Tensors are host memory; where the
+  // table has alloc, the operator gets copies in memory of its own (BP_MEMORY_OPAQUE), outputs with what they hold, and
+  // outputs are copied back. Errors are Error::Kind::operation and name the cause: the operator's own sentence, a C++
+  // exception, a changed floating-point environment, a write outside the workspace or a device tensor, a changed device
+  // input.
+  Result<RunOutcome> run(const RunRequest& request, const bp_problem* problem, int rank, const bp_comm& comm);
   // Whether a C++ exception ever left the operator: its state can no longer be trusted.
   bool threw() const { return threw_.load(); }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/check/standard_result.h"
 #include "src/suite/suite.h"
 
 namespace batchproof {
@@ -50,7 +51,8 @@ struct RelationResult {
   std::uint32_t relation = 0;  // one bit
   Verdict verdict = Verdict::skipped;
   Verdict expected = Verdict::pass;
-  std::string reason;  // for skipped, vacuous and error
+  bool excused = false;  // not what was expected, and still no fault: allowed, or the cell's relations show it together
+  std::string reason;    // for skipped, vacuous and error
   std::uint64_t bytes_compared = 0;
   std::uint64_t bytes_differing = 0;
   int runs = 0;  // operator calls made for it beyond the base run
@@ -80,7 +82,11 @@ struct CellResult {
   std::string inputs;  // which inputs the invariance runs used: "accuracy inputs", "cancelling (accuracy inputs dead)"
   std::vector<RelationResult> relations;
   std::vector<PortDigest> digests;  // of the base run
-  std::string reproduce;            // command that runs this cell alone
+  // What the case's standard asks for beside invariance.
+  std::optional<AccuracyResult> accuracy;
+  std::optional<PerformanceResult> performance;
+  std::optional<MemoryResult> memory;
+  std::string reproduce;  // command that runs this cell alone
   double seconds = 0.0;
 };
 
@@ -100,8 +106,9 @@ struct RunContext {
 struct RunResult {
   RunContext context;
   std::vector<CellResult> cells;
-  int passed() const;  // as expected and not skipped
-  int failed() const;  // not as expected
+  std::vector<PerformanceMean> means;  // performance_means of the cells
+  int passed() const;                  // as expected and not skipped
+  int failed() const;                  // not as expected; a mean that is judged and missed counts as one
   int skipped() const;
 };
 

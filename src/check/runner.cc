@@ -11,6 +11,7 @@
 #include "src/check/local_host.h"
 #include "src/check/relation.h"
 #include "src/check/session.h"
+#include "src/check/standards.h"
 #include "src/numeric/digest.h"
 
 namespace batchproof {
@@ -72,11 +73,18 @@ Witness judge_leak(const std::map<std::uint32_t, Witness>& leaks, std::string* d
   return shown;
 }
 
+bool is_of_a_standard(Verdict verdict) { return verdict == Verdict::wrong || verdict == Verdict::heavy; }
+
+// What the cell as a whole is expected to show, as far as its relations are concerned.
+Verdict expected_of_relations(const Cell& cell) {
+  return is_of_a_standard(cell.expect.cell) ? Verdict::pass : cell.expect.cell;
+}
+
 Verdict expected_of(const Cell& cell, std::uint32_t relation) {
   const auto found = cell.expect.relations.find(relation);
   if (found != cell.expect.relations.end()) return found->second;
   // A whole-cell expectation of a violation says nothing about single relations.
-  return cell.expect.relations.empty() ? cell.expect.cell : Verdict::pass;
+  return cell.expect.relations.empty() ? expected_of_relations(cell) : Verdict::pass;
 }
 
 RelationResult run_relation(const Relation& relation, CellSession& session) {
@@ -146,11 +154,22 @@ std::vector<PortDigest> digests_of(CellSession& session) {
   return list;
 }
 
-void add_fresh_process(const std::vector<PortDigest>& here, const std::vector<PortDigest>& fresh,
+// A process that has no result for the cell has not repeated it: an error, for silence would pass.
+void add_fresh_process(const std::string& cell, const std::vector<PortDigest>& here, const CellDigests& digests,
                        RelationResult* repeat) {
+  if (repeat->verdict == Verdict::error || repeat->verdict == Verdict::violation) return;
+  const auto found = digests.find(cell);
+  if (found == digests.end() || !found->second) {
+    repeat->verdict = Verdict::error;
+    repeat->reason = found == digests.end()
+                         ? std::string("a fresh process gave no result for this cell")
+                         : fmt::format("in a fresh process the base run failed: {}", found->second.error().message);
+    return;
+  }
+  const std::vector<PortDigest>& fresh = *found->second;
   for (std::size_t i = 0; i < here.size(); ++i) {
     const bool same = i < fresh.size() && fresh[i].digest == here[i].digest;
-    if (same || repeat->verdict == Verdict::error || repeat->verdict == Verdict::violation) continue;
+    if (same || repeat->verdict == Verdict::violation) continue;
     repeat->verdict = Verdict::violation;
     repeat->reason =
         fmt::format("a fresh process gives digest {} for {} where this one gives {}",
@@ -202,15 +221,47 @@ void set_error(const Cell& cell, const std::string& message, CellResult* result)
   result->as_expected = cell.expect.cell == Verdict::error && message.find(cell.expect.error) != std::string::npos;
 }
 
+// A standard that is expected to fail may not be skipped.
+bool standard_met(Verdict verdict, Verdict expected) {
+  return verdict == expected || (verdict == Verdict::skipped && expected == Verdict::pass);
+}
+
+// Adds the standards to what the relations gave.
+void conclude_standards(const Cell& cell, CellResult* result) {
+  const auto expected = [&](const std::optional<Verdict>& named, Verdict failing) {
+    return named.value_or(cell.expect.cell == failing ? failing : Verdict::pass);
+  };
+  const auto add = [&](Verdict verdict, Verdict wanted) {
+    if (verdict_severity(verdict) > verdict_severity(result->verdict)) result->verdict = verdict;
+    if (!standard_met(verdict, wanted)) result->as_expected = false;
+  };
+  const Verdict accuracy = expected(cell.expect.acc, Verdict::wrong);
+  if (result->accuracy) result->accuracy->expected = accuracy;
+  add(result->accuracy ? result->accuracy->verdict : Verdict::skipped, accuracy);
+  const Verdict memory = expected(cell.expect.mem, Verdict::heavy);
+  if (result->memory) result->memory->expected = memory;
+  add(result->memory ? result->memory->verdict : Verdict::skipped, memory);
+  if (result->performance && result->performance->judged) add(result->performance->verdict, Verdict::pass);
+  if (result->verdict != Verdict::skipped || !result->relations.empty()) return;
+  if (result->accuracy && !result->accuracy->reason.empty()) {
+    result->reason = result->accuracy->reason;
+  } else if (result->memory && !result->memory->reason.empty()) {
+    result->reason = result->memory->reason;
+  } else if (result->performance) {
+    result->reason = result->performance->reason.empty() ? "performance is reported; --perf judge judges it"
+                                                         : result->performance->reason;
+  }
+}
+
 void conclude(const Cell& cell, CellResult* result) {
   result->verdict = Verdict::skipped;
   bool met = true;
-  for (const RelationResult& relation : result->relations) {
+  for (RelationResult& relation : result->relations) {
     if (verdict_severity(relation.verdict) > verdict_severity(result->verdict)) result->verdict = relation.verdict;
-    const bool excused = relation.verdict == Verdict::vacuous && !cell.allow_vacuous.empty();
-    if (!cell.expect.relations.empty() && relation.verdict != relation.expected && !excused &&
-        !(relation.verdict == Verdict::skipped && relation.expected == Verdict::pass))
-      met = false;
+    const bool allowed = relation.verdict == Verdict::vacuous && !cell.allow_vacuous.empty();
+    const bool left_out = relation.verdict == Verdict::skipped && relation.expected == Verdict::pass;
+    relation.excused = relation.verdict != relation.expected && (allowed || left_out);
+    if (!cell.expect.relations.empty() && relation.verdict != relation.expected && !relation.excused) met = false;
   }
   // Relations that are expected to show something must have run.
   for (const auto& [bit, verdict] : cell.expect.relations) {
@@ -220,55 +271,54 @@ void conclude(const Cell& cell, CellResult* result) {
   }
   if (cell.expect.relations.empty()) {
     const bool excused = result->verdict == Verdict::vacuous && !cell.allow_vacuous.empty();
-    met = result->verdict == cell.expect.cell || excused || result->verdict == Verdict::skipped;
-    if (result->verdict == Verdict::skipped) result->reason = "every relation was skipped";
+    met = result->verdict == expected_of_relations(cell) || excused || result->verdict == Verdict::skipped;
+    if (result->verdict == Verdict::skipped && !result->relations.empty())
+      result->reason = "every relation was skipped";
   }
+  // One expectation of the whole cell is met by its relations together.
+  for (RelationResult& relation : result->relations) relation.excused |= met && relation.verdict != relation.expected;
   result->as_expected = met;
+  conclude_standards(cell, result);
 }
 
-CellResult run_cell(const Cell& cell, Hosts& hosts, const RunOptions& options,
-                    const std::map<std::string, std::vector<PortDigest>>& fresh, SharedRuns* shared) {
-  CellResult result = described(cell);
-  if (options.reproduce) result.reproduce = options.reproduce(cell);
-  if (!cell.skip_reason.empty()) {
-    result.reason = cell.skip_reason;
-    return result;
+bool asks_for_standards(const Cell& cell, const RunOptions& options) {
+  return cell.standard.acc || cell.standard.mem || (cell.standard.perf && options.perf != PerfMode::off);
+}
+
+// A call that failed after the relations were judged belongs to the standards.
+void fail_standards(const Cell& cell, const Error& error, CellResult* result) {
+  if (cell.standard.acc && !result->accuracy) {
+    result->accuracy = AccuracyResult{};
+    result->accuracy->standard = cell.standard.acc->name;
+    result->accuracy->verdict = Verdict::error;
+    result->accuracy->reason = error.message;
+  } else if (cell.standard.mem && !result->memory) {
+    result->memory = MemoryResult{};
+    result->memory->verdict = Verdict::error;
+    result->memory->reason = error.message;
+  } else {
+    result->performance = PerformanceResult{};
+    result->performance->judged = true;
+    result->performance->verdict = Verdict::error;
+    result->performance->reason = error.message;
   }
-  OperatorHost& host = hosts.of(cell);
-  if (auto valid = host.validate(cell.problem); !valid) {
-    set_error(cell, valid.error().message, &result);
-    return result;
-  }
-  if (!cell.standard.bi && options.relations == 0) {
-    result.reason = "standard.bi is absent: no invariance verdict was asked for";
-    return result;
-  }
-  const auto promise = host.promises(*cell.impl, cell.problem);
-  if (!promise) {
-    set_error(cell, promise.error().message, &result);
-    return result;
-  }
-  const std::uint32_t promised = *promise;
-  if (promised == 0 && cell.impl->mode == BP_MODE_INVARIANT) {
-    set_error(cell, fmt::format("{} promises no relation for this problem: invariant mode refuses it", cell.impl->id),
-              &result);
-    return result;
-  }
+}
+
+// Fails where the base run did.
+Result<void> judge_invariance(const Cell& cell, OperatorHost& host, const RunOptions& options, std::uint32_t promised,
+                              const std::optional<CellDigests>& fresh, SharedRuns* shared, CellResult* result) {
   if (!shared->serve(cell)) {
     *shared = SharedRuns{};
     auto chosen = choose_inputs(cell, host, options.seed);
-    if (!chosen) {
-      set_error(cell, chosen.error().message, &result);
-      return result;
-    }
+    if (!chosen) return tl::unexpected(chosen.error());
     shared->cell = cell;
     shared->chosen = *std::move(chosen);
   }
   CellSession& session = *shared->chosen.session;
   session.set_targets_of(cell);
-  result.inputs = shared->chosen.inputs;
-  result.executed = session.base().executed;
-  result.digests = digests_of(session);
+  result->inputs = shared->chosen.inputs;
+  result->executed = session.base().executed;
+  result->digests = digests_of(session);
   const std::uint32_t wanted = options.relations != 0 ? options.relations : cell.standard.bi->relations;
   for (const RelationWord& word : relations()) {
     if ((wanted & word.bit) == 0) continue;
@@ -290,10 +340,54 @@ CellResult run_cell(const Cell& cell, Hosts& hosts, const RunOptions& options,
       relation = run_relation(*runnable, session);
       const bool failed = relation.verdict == Verdict::error;
       if (!failed && !SharedRuns::sees_targets(word.bit)) shared->results[word.bit] = relation;
-      if (word.bit == BP_REPEAT && fresh.count(cell.id) != 0)
-        add_fresh_process(result.digests, fresh.at(cell.id), &relation);
+      if (word.bit == BP_REPEAT && fresh) add_fresh_process(cell.id, result->digests, *fresh, &relation);
     }
-    result.relations.push_back(std::move(relation));
+    result->relations.push_back(std::move(relation));
+  }
+  return {};
+}
+
+CellResult run_cell(const Cell& cell, Hosts& hosts, const RunOptions& options, const std::optional<CellDigests>& fresh,
+                    SharedRuns* shared) {
+  CellResult result = described(cell);
+  if (options.reproduce) result.reproduce = options.reproduce(cell);
+  if (!cell.skip_reason.empty()) {
+    result.reason = cell.skip_reason;
+    return result;
+  }
+  OperatorHost& host = hosts.of(cell);
+  if (auto valid = host.validate(cell.problem); !valid) {
+    set_error(cell, valid.error().message, &result);
+    return result;
+  }
+  const bool invariance = cell.standard.bi || options.relations != 0;
+  if (!invariance && !asks_for_standards(cell, options)) {
+    result.reason = "standard.bi is absent: no invariance verdict was asked for";
+    return result;
+  }
+  const auto promise = host.promises(*cell.impl, cell.problem);
+  if (!promise) {
+    set_error(cell, promise.error().message, &result);
+    return result;
+  }
+  const std::uint32_t promised = *promise;
+  if (promised == 0 && cell.impl->mode == BP_MODE_INVARIANT) {
+    set_error(cell, fmt::format("{} promises no relation for this problem: invariant mode refuses it", cell.impl->id),
+              &result);
+    return result;
+  }
+  if (invariance) {
+    if (auto judged = judge_invariance(cell, host, options, promised, fresh, shared, &result); !judged) {
+      set_error(cell, judged.error().message, &result);
+      return result;
+    }
+  }
+  if (auto judged = judge_standards(cell, host, options.seed, options.perf, &result); !judged) {
+    if (!invariance) {
+      set_error(cell, judged.error().message, &result);
+      return result;
+    }
+    fail_standards(cell, judged.error(), &result);
   }
   conclude(cell, &result);
   return result;
@@ -312,7 +406,7 @@ bool wants_repeat(const Cell& cell, const RunOptions& options) {
 RunResult run_cells(const std::vector<Cell>& cells, const RunOptions& options) {
   RunResult run;
   Hosts hosts(options);
-  std::map<std::string, std::vector<PortDigest>> fresh;
+  std::optional<CellDigests> fresh;
   std::vector<Cell> repeated;
   for (const Cell& cell : cells) {
     if (wants_repeat(cell, options)) repeated.push_back(cell);
@@ -328,27 +422,30 @@ RunResult run_cells(const std::vector<Cell>& cells, const RunOptions& options) {
     run.cells.push_back(std::move(result));
     if (stop) break;
   }
+  run.means = performance_means(run.cells);
   return run;
 }
 
-std::map<std::string, std::vector<PortDigest>> digest_cells(const std::vector<Cell>& cells, const RunOptions& options) {
-  std::map<std::string, std::vector<PortDigest>> digests;
+CellDigests digest_cells(const std::vector<Cell>& cells, const RunOptions& options) {
+  CellDigests digests;
   Hosts hosts(options);
   SharedRuns shared;
   std::vector<PortDigest> last;
   for (const Cell& cell : cells) {
     if (!cell.skip_reason.empty()) continue;
     OperatorHost& host = hosts.of(cell);
-    if (!host.validate(cell.problem)) continue;
-    if (!shared.serve(cell)) {
+    const auto digest = [&]() -> Result<std::vector<PortDigest>> {
+      if (auto valid = host.validate(cell.problem); !valid) return tl::unexpected(valid.error());
+      if (shared.serve(cell)) return last;
       shared = SharedRuns{};
       auto chosen = choose_inputs(cell, host, options.seed);
-      if (!chosen) continue;
+      if (!chosen) return tl::unexpected(chosen.error());
       last = digests_of(*chosen->session);
       shared.cell = cell;
       shared.chosen = *std::move(chosen);
-    }
-    digests[cell.id] = last;
+      return last;
+    };
+    digests.insert_or_assign(cell.id, digest());
   }
   return digests;
 }
@@ -360,8 +457,11 @@ int RunResult::passed() const {
 }
 
 int RunResult::failed() const {
-  return static_cast<int>(
-      std::count_if(cells.begin(), cells.end(), [](const CellResult& cell) { return !cell.as_expected; }));
+  const auto failed =
+      std::count_if(cells.begin(), cells.end(), [](const CellResult& cell) { return !cell.as_expected; });
+  const auto missed =
+      std::count_if(means.begin(), means.end(), [](const PerformanceMean& mean) { return !mean.passed(); });
+  return static_cast<int>(failed + missed);
 }
 
 int RunResult::skipped() const {

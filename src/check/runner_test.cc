@@ -5,8 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "batchproof/problem.h"
@@ -30,13 +32,15 @@ enum class Way {
   writes_outside,
   leaves_flush,  // leaves flush-to-zero set
   fails,
-  drops_workspace  // adds what the workspace held
+  drops_workspace,  // adds what the workspace held
+  sleeps            // 50 ms in every call
 };
 
 const Way kAscending = Way::ascending, kDescending = Way::descending, kByOwner = Way::by_owner,
           kByBatch = Way::by_batch, kLeaks = Way::leaks, kReportsOther = Way::reports_other,
           kReportsNothing = Way::reports_nothing, kWritesOutside = Way::writes_outside,
-          kLeavesFlush = Way::leaves_flush, kFails = Way::fails, kDropsWorkspace = Way::drops_workspace;
+          kLeavesFlush = Way::leaves_flush, kFails = Way::fails, kDropsWorkspace = Way::drops_workspace,
+          kSleeps = Way::sleeps;
 
 const bp_implementation kImplementations[] = {
     {"ascending", "K ascending", nullptr, BP_MODE_INVARIANT, 0, "descending", &kAscending},
@@ -50,6 +54,7 @@ const bp_implementation kImplementations[] = {
     {"leaves-flush", "", "changes the FP environment", BP_MODE_INVARIANT, 0, nullptr, &kLeavesFlush},
     {"fails", "", "always fails", BP_MODE_INVARIANT, 0, nullptr, &kFails},
     {"drops-workspace", "", "adds what the workspace held", BP_MODE_INVARIANT, 0, nullptr, &kDropsWorkspace},
+    {"sleeps", "", nullptr, BP_MODE_INVARIANT, 0, nullptr, &kSleeps},
     {"unpromised", "promises nothing", nullptr, BP_MODE_INVARIANT, 0, nullptr, nullptr},
 };
 
@@ -82,6 +87,7 @@ bp_status run(const bp_context* context, const bp_tensor* tensors) {
   const std::int64_t n = bp_axis_value(context->problem, "N");
   const std::int64_t rows = m * context->world;
   if (way == Way::fails) return bp_fail(context->error, context->error_size, BP_INTERNAL, "this one always fails");
+  if (way == Way::sleeps) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   auto* gathered = static_cast<float*>(context->workspace);
   const float stale = rows * k > 0 ? gathered[0] : 0.0f;
   std::vector<float> own(static_cast<std::size_t>(m * k));
@@ -327,7 +333,7 @@ TEST(RunnerTest, FreshProcessDigestsAreComparedByRepeat) {
   EXPECT_EQ(run_cells({cell}, options).cells.at(0).verdict, Verdict::pass);
   options.fresh_process = [](const std::vector<Cell>& cells) {
     auto digests = digest_cells(cells, 1);
-    digests.begin()->second.at(0).digest = "0000000000000000";
+    digests.begin()->second->at(0).digest = "0000000000000000";
     return digests;
   };
   const CellResult result = run_cells({cell}, options).cells.at(0);
@@ -335,11 +341,50 @@ TEST(RunnerTest, FreshProcessDigestsAreComparedByRepeat) {
   EXPECT_NE(result.relations.at(0).reason.find("a fresh process gives digest 0000000000000000"), std::string::npos);
 }
 
+TEST(RunnerTest, ACellThatTheFreshProcessLeavesOutIsAnError) {
+  Cell cell = make_cell("ascending");
+  cell.standard.bi->relations = BP_REPEAT;
+  RunOptions options;
+  options.fresh_process = [](const std::vector<Cell>&) { return CellDigests{}; };
+  const CellResult silent = run_cells({cell}, options).cells.at(0);
+  EXPECT_EQ(silent.verdict, Verdict::error);
+  EXPECT_FALSE(silent.as_expected);
+  EXPECT_EQ(silent.relations.at(0).reason, "a fresh process gave no result for this cell");
+
+  options.fresh_process = [](const std::vector<Cell>& cells) {
+    return CellDigests{{cells.at(0).id, fail(Error::Kind::operation, "no licence")}};
+  };
+  const CellResult failed = run_cells({cell}, options).cells.at(0);
+  EXPECT_EQ(failed.verdict, Verdict::error);
+  EXPECT_EQ(failed.relations.at(0).reason, "in a fresh process the base run failed: no licence");
+
+  // A process that was lost as a whole is the caller's to report: nothing is known about the cell.
+  options.fresh_process = [](const std::vector<Cell>&) { return std::nullopt; };
+  EXPECT_EQ(run_cells({cell}, options).cells.at(0).verdict, Verdict::pass);
+}
+
+TEST(RunnerTest, ACallInThisProcessThatTakesLongerThanTheCellAllowsIsAnError) {
+  Cell cell = make_cell("sleeps");
+  cell.standard.bi->relations = BP_REPEAT;
+  EXPECT_EQ(run_one(cell).verdict, Verdict::pass);
+  cell.timeout_s = 0.01;
+  const CellResult result = run_one(cell);
+  EXPECT_EQ(result.verdict, Verdict::error);
+  EXPECT_EQ(result.reason.find("gather_matmul took 0.0"), 0u) << result.reason;
+  EXPECT_NE(result.reason.find("limits.timeout_s of the case is 0.01"), std::string::npos) << result.reason;
+}
+
+TEST(RunnerTest, DigestsOfACellThatFailsSayWhy) {
+  const CellDigests digests = digest_cells({make_cell("fails")}, 1);
+  ASSERT_EQ(digests.size(), 1u);
+  EXPECT_FALSE(digests.begin()->second.has_value());
+}
+
 TEST(RunnerTest, DigestsDependOnContentAndSeedOnly) {
   const Cell cell = make_cell("ascending");
   const auto one = digest_cells({cell}, 1);
-  EXPECT_EQ(one.at(cell.id).at(0).digest, digest_cells({cell}, 1).at(cell.id).at(0).digest);
-  EXPECT_NE(one.at(cell.id).at(0).digest, digest_cells({cell}, 2).at(cell.id).at(0).digest);
+  EXPECT_EQ(one.at(cell.id)->at(0).digest, digest_cells({cell}, 1).at(cell.id)->at(0).digest);
+  EXPECT_NE(one.at(cell.id)->at(0).digest, digest_cells({cell}, 2).at(cell.id)->at(0).digest);
 }
 
 TEST(RunnerTest, FailFastStopsAfterTheFirstFailure) {

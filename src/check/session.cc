@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "src/numeric/compare.h"
@@ -163,9 +164,15 @@ Result<Run> CellSession::run(const Variant& variant) {
     auto& views = request.tensors.emplace_back();
     for (const Tensor& tensor : rank) views.push_back(tensor.view());
   }
+  const auto begin = std::chrono::steady_clock::now();
   auto outcome = host_.run(request);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   ++runs_;
   if (!outcome) return tl::unexpected(outcome.error());
+  // A plug-in's host has ended a call by now; an operator in this process can only be refused afterwards.
+  if (cell_.timeout_s && seconds > *cell_.timeout_s)
+    return fail(Error::Kind::operation, fmt::format("{} took {:.3g} s for one call; limits.timeout_s of the case is {}",
+                                                    host_.table().name, seconds, *cell_.timeout_s));
   run.executed = outcome->executed;
   if (variant.mode == variant.implementation->mode && run.executed != variant.implementation->id) {
     return fail(

@@ -122,6 +122,12 @@ void write_row(const PortLayout& layout, const Tensor& tensor, std::int64_t inde
        [buffer](std::byte* memory, std::size_t done, std::size_t bytes) { std::memcpy(memory, buffer + done, bytes); });
 }
 
+void read_all(const PortLayout& layout, const Tensor& tensor, std::byte* buffer) {
+  walk(layout, tensor, -1, 0, [buffer](const std::byte* memory, std::size_t done, std::size_t bytes) {
+    std::memcpy(buffer + done, memory, bytes);
+  });
+}
+
 void write_all(const PortLayout& layout, const Tensor& tensor, const std::byte* buffer) {
   walk(layout, tensor, -1, 0,
        [buffer](std::byte* memory, std::size_t done, std::size_t bytes) { std::memcpy(memory, buffer + done, bytes); });

@@ -42,6 +42,7 @@ class Tensor {
 void read_row(const PortLayout& layout, const Tensor& tensor, std::int64_t index, std::byte* buffer);
 void write_row(const PortLayout& layout, const Tensor& tensor, std::int64_t index, const std::byte* buffer);
 // The same for a whole tensor in axis order.
+void read_all(const PortLayout& layout, const Tensor& tensor, std::byte* buffer);
 void write_all(const PortLayout& layout, const Tensor& tensor, const std::byte* buffer);
 
 }  // namespace batchproof

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "src/check/runner.h"
+#include "src/check/standards.h"
 #include "src/cli/command_text.h"
 #include "src/cli/context.h"
 #include "src/cli/exit.h"
@@ -29,6 +30,7 @@ constexpr std::size_t kMostAxesWidth = 44;
 struct CheckOptions {
   ConsoleOptions::Detail detail = ConsoleOptions::Detail::automatic;
   double timeout = kDefaultTimeout;
+  PerfMode perf = PerfMode::report;
 };
 
 Result<CheckOptions> parse_check(const CheckFlags& flags) {
@@ -45,9 +47,10 @@ Result<CheckOptions> parse_check(const CheckFlags& flags) {
   }
   if (flags.as_cases) options.detail = Detail::cases;
   if (flags.perf == "judge") {
-    return fail(Error::Kind::usage, "--perf judge: performance is measured by a later version; use report or off");
-  }
-  if (!flags.perf.empty() && flags.perf != "report" && flags.perf != "off") {
+    options.perf = PerfMode::judge;
+  } else if (flags.perf == "off") {
+    options.perf = PerfMode::off;
+  } else if (!flags.perf.empty() && flags.perf != "report") {
     return fail(Error::Kind::usage, fmt::format("--perf {}: choices are report, judge and off", flags.perf));
   }
   const Result<double> timeout = parse_timeout(flags.timeout);
@@ -63,17 +66,18 @@ int print_cells(const Selection& selection) {
 }
 
 std::string reproduce_command(const std::string& program, const SelectionFlags& flags, std::uint64_t seed,
-                              const Cell& cell) {
+                              PerfMode perf, const Cell& cell) {
   std::vector<std::string> words = {program,
                                     "check",
                                     cell.position.file,
                                     "--ranks",
                                     std::to_string(std::max(cell.problem.world, 1)),
                                     "--filter",
-                                    "^" + regex_escape(cell.id) + "$",
+                                    fmt::format("^{}$", regex_escape(cell.id)),
                                     "--seed",
                                     std::to_string(seed)};
   for (const std::string& word : override_words(flags)) words.push_back(word);
+  if (perf == PerfMode::judge) words.insert(words.end(), {"--perf", "judge"});
   return shell_join(words);
 }
 
@@ -95,18 +99,6 @@ ConsoleOptions console_options(const Selection& selection, ConsoleOptions::Detai
   console.case_width = std::min(names, kMostCaseWidth);
   console.axes_width = std::min(axes, kMostAxesWidth);
   return console;
-}
-
-void note_what_is_not_judged(const Selection& selection, const CheckFlags& flags) {
-  const auto any = [&](auto wanted) { return std::any_of(selection.cells.begin(), selection.cells.end(), wanted); };
-  std::string what;
-  if (any([](const Cell& cell) { return cell.standard.acc.has_value(); })) what = "accuracy";
-  if (flags.perf != "off" && any([](const Cell& cell) { return cell.standard.perf.has_value(); })) {
-    what += what.empty() ? "performance" : " and performance";
-  }
-  if (any([](const Cell& cell) { return cell.standard.mem.has_value(); }))
-    what += what.empty() ? "memory" : " and memory";
-  if (!what.empty()) note(fmt::format("not measured by this version: {}", what));
 }
 
 // Usage goes first; it never gets here. Then what failed, then the environment.
@@ -139,8 +131,9 @@ class Run {
     run.fail_fast = flags_.fail_fast;
     run.host = plugin_hosts(selection_);
     run.timeout_s = options_.timeout;
+    run.perf = options_.perf;
     run.reproduce = [&](const Cell& cell) {
-      return reproduce_command(program, flags_.selection, selection_.options.seed, cell);
+      return reproduce_command(program, flags_.selection, selection_.options.seed, options_.perf, cell);
     };
     run.fresh_process = [&](const std::vector<Cell>& cells) { return fresh(cells); };
     run.on_cell = [&](const CellResult& result) {
@@ -151,19 +144,20 @@ class Run {
     carry_until(todo.empty() ? std::string() : todo.front().id);
     if (!todo.empty() && !stopped_) run_cells(todo, run);
     if (!stopped_) carry_until("");
+    result_.means = performance_means(result_.cells);
     return std::move(result_);
   }
 
   const std::vector<Error>& errors() const { return errors_; }
 
  private:
-  CellDigests fresh(const std::vector<Cell>& cells) {
+  std::optional<CellDigests> fresh(const std::vector<Cell>& cells) {
     std::vector<std::string> suites;
     for (const Suite& suite : selection_.suites) suites.push_back(suite.path);
     Result<CellDigests> digests = digest_in_fresh_process(cells, suites, flags_.selection, options_.timeout);
     if (digests) return *std::move(digests);
     errors_.push_back(digests.error());
-    return {};
+    return std::nullopt;
   }
 
   void add(const CellResult& result) {
@@ -203,8 +197,9 @@ int run_check(const CheckFlags& flags, const std::vector<std::string>& words) {
   if (flags.dry_run) return print_cells(*selection);
 
   const bool digests = flags.reports.any_file() || !flags.resume.empty();
-  const Result<RunContext> context = make_context(words, *selection, digests);
+  Result<RunContext> context = make_context(words, *selection, digests);
   if (!context) return report_error(context.error());
+  if (options->perf != PerfMode::report) context->settings.emplace_back("perf", flags.perf);
   std::map<std::string, CellResult> done;
   if (!flags.resume.empty()) {
     // The first round of a loop that always passes both has nothing to resume yet.
@@ -219,7 +214,6 @@ int run_check(const CheckFlags& flags, const std::vector<std::string>& words) {
   for (const auto& plugin : selection->plugins) {
     for (const std::string& what : plugin->load_notes()) note(fmt::format("{}: {}", plugin->path(), what));
   }
-  note_what_is_not_judged(*selection, flags);
   Run run(flags, *options, *selection, **reports, std::move(done));
   const RunResult result = run.all(*context, words.front());
   (*reports)->end(result);

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -18,7 +19,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "src/check/runner.h"
 #include "src/cli/exit.h"
 #include "src/cli/print.h"
 #include "src/cli/select.h"
@@ -99,10 +99,15 @@ Result<void> take_lines(std::string* text, CellDigests* digests) {
     try {
       const nlohmann::json line = nlohmann::json::parse(text->substr(0, end));
       for (const auto& [id, ports] : line.items()) {
-        std::vector<PortDigest>& list = (*digests)[id];
+        if (ports.is_string()) {
+          digests->insert_or_assign(id, fail(Error::Kind::operation, ports.get<std::string>()));
+          continue;
+        }
+        std::vector<PortDigest> list;
         for (const nlohmann::json& port : ports) {
           list.push_back({port.at("port").get<std::string>(), port.at("digest").get<std::string>()});
         }
+        digests->insert_or_assign(id, std::move(list));
       }
     } catch (const nlohmann::json::exception& exception) {
       return failed(fmt::format("it printed something else than results: {}", exception.what()));
@@ -165,8 +170,10 @@ Result<CellDigests> digest_in_fresh_process(const std::vector<Cell>& cells, cons
   ignore.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &ignore, &before);
   CellDigests digests;
-  // A plug-in that hangs uses up its own limit there, and says nothing meanwhile.
-  const double silence = flags.plugins.empty() ? timeout : 2.0 * timeout + 5.0;
+  // A plug-in that hangs uses up its own limit there, and says nothing meanwhile. A cell may have a larger limit.
+  double limit = timeout;
+  for (const Cell& cell : cells) limit = std::max(limit, cell.timeout_s.value_or(0.0));
+  const double silence = flags.plugins.empty() ? limit : 2.0 * limit + 5.0;
   const auto run = [&]() -> Result<void> {
     const Result<pid_t> child = start(child_words(suites, flags, timeout), in, out);
     if (!child) return tl::unexpected(child.error());
@@ -200,8 +207,12 @@ int run_digest(const SelectionFlags& flags, double timeout) {
     if (wanted.count(cell.id) == 0) continue;
     nlohmann::json line = nlohmann::json::object();
     for (const auto& [id, ports] : digest_cells({cell}, options)) {
+      if (!ports) {
+        line[id] = ports.error().message;
+        continue;
+      }
       nlohmann::json& list = line[id] = nlohmann::json::array();
-      for (const PortDigest& port : ports) list.push_back({{"port", port.port}, {"digest", port.digest}});
+      for (const PortDigest& port : *ports) list.push_back({{"port", port.port}, {"digest", port.digest}});
     }
     std::cout << line_of(line) << std::flush;
   }

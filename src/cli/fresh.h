@@ -4,20 +4,17 @@
 #ifndef BATCHPROOF_SRC_CLI_FRESH_H_
 #define BATCHPROOF_SRC_CLI_FRESH_H_
 
-#include <map>
 #include <string>
 #include <vector>
 
-#include "src/check/result.h"
+#include "src/check/runner.h"
 #include "src/cli/flags.h"
 #include "src/runtime/error.h"
 
 namespace batchproof::cli {
 
-using CellDigests = std::map<std::string, std::vector<PortDigest>>;
-
-// Digests by cell id, of `cells`, made by a child with the same suites and flags. A child that gives nothing for
-// `timeout` seconds is killed. Errors: the child could not start, died, or was killed.
+// Digests of `cells`, made by a child with the same suites and flags. A child that gives nothing for `timeout` seconds,
+// or the largest limit of a cell where that is more, is killed. Errors: the child could not start, died, or was killed.
 Result<CellDigests> digest_in_fresh_process(const std::vector<Cell>& cells, const std::vector<std::string>& suites,
                                             const SelectionFlags& flags, double timeout);
 

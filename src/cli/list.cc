@@ -108,6 +108,7 @@ Json operator_json(const bp_operator& op) {
     if (!listed(impl)) continue;
     json["implementations"].push_back({{"id", impl.id},
                                        {"mode", mode_name(impl.mode)},
+                                       {"peer", (impl.flags & BP_IMPL_PEER) != 0},
                                        {"summary", text_or(impl.summary)},
                                        {"defect", impl.defect == nullptr ? Json(nullptr) : Json(impl.defect)}});
   }
@@ -147,7 +148,8 @@ void print_operator(const bp_operator& op) {
       const bp_implementation& impl = op.implementations[i];
       if (!listed(impl) || (impl.defect != nullptr) != controls) continue;
       const char* title = !first ? "" : controls ? "controls" : "runs as";
-      fmt::print("  {:<14} {} ({}): {}\n", title, impl.id, mode_name(impl.mode), text_or(impl.summary));
+      fmt::print("  {:<14} {} ({}{}): {}\n", title, impl.id, mode_name(impl.mode),
+                 (impl.flags & BP_IMPL_PEER) != 0 ? ", the unfused composition" : "", text_or(impl.summary));
       if (controls) fmt::print("  {:<14}   defect: {}\n", "", impl.defect);
       first = false;
     }

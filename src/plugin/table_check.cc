@@ -368,8 +368,10 @@ class TableCheck {
       const std::string field = fmt::format("implementation {}", one.id);
       if (one.mode != BP_MODE_INVARIANT && one.mode != BP_MODE_FAST)
         return wrong_field(field, "mode {} is unknown; BP_MODE_INVARIANT or BP_MODE_FAST", one.mode);
-      if ((one.flags & ~static_cast<std::uint32_t>(BP_IMPL_WITNESS)) != 0)
+      if ((one.flags & ~static_cast<std::uint32_t>(BP_IMPL_WITNESS | BP_IMPL_PEER)) != 0)
         return wrong_field(field, "flags {:#x} has bits that version {} does not know", one.flags, BP_ABI_VERSION);
+      if ((one.flags & BP_IMPL_PEER) != 0 && ((one.flags & BP_IMPL_WITNESS) != 0 || one.defect != nullptr))
+        return wrong_field(field, "is a peer; a peer is neither a witness nor a control");
       if (!optional_text(field + ": summary", one.summary) || !optional_text(field + ": defect", one.defect))
         return false;
     }

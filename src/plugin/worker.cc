@@ -270,30 +270,28 @@ class Worker {
         call.tensors[static_cast<std::size_t>(rank)].push_back(tensor);
       }
     }
-    auto executed = own_rank < 0 ? run_threads(op, call) : run_rank(op, call, body, own_rank);
-    reply->body = executed ? Json{{"ok", true}, {"executed", *executed}} : failure(executed.error());
+    auto outcome = own_rank < 0 ? op.host->run(call) : run_rank(op, call, body, own_rank);
+    reply->body = outcome ? Json{{"ok", true},
+                                 {"executed", outcome->executed},
+                                 {"seconds", outcome->seconds},
+                                 {"workspace_bytes", outcome->workspace_bytes}}
+                          : failure(outcome.error());
     if (op.host->threw() || op.process->threw()) reply->body["restart"] = true;
   }
 
-  static Result<std::string> run_threads(Operator& op, const RunRequest& call) {
-    auto outcome = op.host->run(call);
-    if (!outcome) return tl::unexpected(outcome.error());
-    return outcome->executed;
-  }
-
-  Result<std::string> run_rank(Operator& op, const RunRequest& call, const Json& body, int rank) {
+  Result<RunOutcome> run_rank(Operator& op, const RunRequest& call, const Json& body, int rank) {
     const ArenaPiece piece{body.at("comm_offset").get<std::uint64_t>(), body.at("comm_bytes").get<std::uint64_t>()};
     if (auto opened = window_->open(piece, true); !opened) return tl::unexpected(opened.error());
     ProcessWorld world(window_->base() + piece.offset, rank);
     const Problem::View view(*call.problem);
     op.process->prepare(call.problem->world);
-    auto executed = op.process->run(call, view.get(), rank, *world.comm());
-    if (executed) {
+    auto outcome = op.process->run(call, view.get(), rank, *world.comm());
+    if (outcome) {
       world.finished();
     } else {
-      world.abort(rank, executed.error().message);
+      world.abort(rank, outcome.error().message);
     }
-    return executed;
+    return outcome;
   }
 
   int channel_;

@@ -36,6 +36,11 @@ std::int64_t rows_of(const bp_operator& table, const Problem& problem) {
   return count ? *count : 0;
 }
 
+RunOutcome outcome_of(const Message& reply) {
+  return {clean_text(reply.body.value("executed", std::string())), reply.body.value("seconds", 0.0),
+          reply.body.value("workspace_bytes", std::uint64_t{0})};
+}
+
 }  // namespace
 
 WorkerHost::WorkerHost(WorkerGroup& group, std::size_t index, std::unique_ptr<OwnedTable> table)
@@ -318,7 +323,7 @@ Result<RunOutcome> WorkerHost::run_in_one(const RunRequest& run, Message message
   const Message& reply = *answers[0].reply;
   if (reply.body.value("restart", false)) group_.drop(0);
   if (auto status = answer_status(reply); !status) return tl::unexpected(status.error());
-  return RunOutcome{clean_text(reply.body.value("executed", std::string()))};
+  return outcome_of(reply);
 }
 
 Result<RunOutcome> WorkerHost::run_in_processes(const RunRequest& run, const Message& message) {
@@ -364,7 +369,7 @@ Result<RunOutcome> WorkerHost::run_in_processes(const RunRequest& run, const Mes
   if (!hung.empty() || !waiting.empty())
     hang_text = fmt::format("{} did not return from {} within {} s: rank {}", name_, what, group_.limit(),
                             hung.empty() ? waiting : hung + (waiting.empty() ? "" : "; rank " + waiting));
-  std::vector<std::string> executed;
+  std::vector<RunOutcome> outcomes;
   std::optional<Error> error;
   for (int rank = 0; rank < world; ++rank) {
     const Exchange::Answer& answer = answers[static_cast<std::size_t>(rank)];
@@ -374,7 +379,7 @@ Result<RunOutcome> WorkerHost::run_in_processes(const RunRequest& run, const Mes
       if (!error) error = status.error();
       continue;
     }
-    executed.push_back(clean_text(answer.reply->body.value("executed", std::string())));
+    outcomes.push_back(outcome_of(*answer.reply));
   }
   if (!first_death.empty()) return fail(Error::Kind::operation, first_death);
   if (!hang_text.empty()) return fail(Error::Kind::operation, hang_text);
@@ -383,7 +388,7 @@ Result<RunOutcome> WorkerHost::run_in_processes(const RunRequest& run, const Mes
     const std::string cause = clean_text(observer.error());
     return fail(error->kind, cause.empty() ? error->message : cause);
   }
-  return same_executed(executed);
+  return joined_outcome(outcomes);
 }
 
 }  // namespace batchproof

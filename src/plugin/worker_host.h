@@ -27,6 +27,7 @@ class WorkerHost final : public OperatorHost {
   Result<std::vector<bp_tensor>> shapes(const Problem& problem) override;
   // Fails in the next run, because a caller of this one expects no failure.
   std::optional<std::vector<bp_location>> locate(const Problem& problem, std::int64_t row) override;
+  bool has_reference() const override { return functions().reference; }
   Result<std::uint32_t> promises(const bp_implementation& implementation, const Problem& problem) override;
   Result<Memory> allocate(std::size_t bytes) override;
   // On top of what every host does: ranks as processes where the operator is not thread-safe; a crash, an exit, a call

@@ -10,7 +10,7 @@
 #include <map>
 
 #include "src/report/control_table.h"
-#include "src/report/describe.h"
+#include "src/report/describe_standards.h"
 #include "src/runtime/words.h"
 
 namespace batchproof {
@@ -48,7 +48,7 @@ bool weaker(const Witness& other, const Witness& witness) {
 // Of a whole cell that is as expected; a cell that is not says why below its rows.
 const char* cell_note(const CellResult& cell) {
   if (!cell.as_expected || cell.verdict == Verdict::pass || cell.verdict == Verdict::skipped) return "";
-  if (cell.is_control && cell.verdict == Verdict::violation) return "caught";
+  if (cell.is_control && (cell.verdict == Verdict::violation || cell.verdict == Verdict::wrong)) return "caught";
   return cell.verdict == cell.expected ? "expected" : "allowed";
 }
 
@@ -127,7 +127,7 @@ void ConsoleReporter::print_row(const Row& row) {
   // Padding is made before colour, so that escape codes do not count as width.
   const std::string padded = fmt::format("{:<22}", word);
   const bool control_as_declared = row.result == "ok";
-  const char* colour = control_as_declared ? kGreen : verdict ? verdict_colour(*verdict) : kRed;
+  const char* colour = control_as_declared ? kGreen : verdict ? verdict_colour(*verdict) : kGrey;  // grey: reported
   const std::string result = row.result == "FAIL" ? paint(row.result, kRed) : row.result;
   const std::string numbers = row.has_numbers ? fmt::format("{:>4} {:>10} {:>9}", row.runs, row.compared, row.differing)
                                               : fmt::format("{:>4} {:>10} {:>9}", "-", "-", "-");
@@ -146,7 +146,7 @@ void ConsoleReporter::print_relations(const CellResult& result) {
   Row row;
   row.case_name = one_line(result.case_name);
   row.axes = axes_text(result);
-  if (result.relations.empty()) {
+  if (result.relations.empty() && standard_views(result).empty()) {
     row.relation = "-";
     row.witness = "-";
     row.has_numbers = false;
@@ -171,7 +171,26 @@ void ConsoleReporter::print_relations(const CellResult& result) {
     print_row(row);
     if (!relation.reason.empty() && !is_failure(what)) fmt::print(table_, "    {}\n", one_line(relation.reason));
   }
-  if (!result.reason.empty() && result.as_expected) fmt::print(table_, "    {}\n", one_line(result.reason));
+  print_standards(result, row);
+  if (!result.relations.empty() && !result.reason.empty() && result.as_expected)
+    fmt::print(table_, "    {}\n", one_line(result.reason));
+}
+
+// A row each, with the numbers below; a failure's numbers stand in its own text.
+void ConsoleReporter::print_standards(const CellResult& result, Row row) {
+  for (const StandardView& view : standard_views(result)) {
+    const Outcome what = outcome(result, view);
+    row.relation = view.name;
+    row.has_numbers = false;
+    row.witness = "-";
+    row.verdict = verdict_word(view);
+    row.note = outcome_note(what);
+    row.result = view.reported ? "-" : result_word(what);
+    print_row(row);
+    if (is_failure(what)) continue;
+    if (!view.reason.empty()) fmt::print(table_, "    {}\n", view.reason);
+    for (const std::string& fact : view.facts) fmt::print(table_, "    {}\n", fact);
+  }
 }
 
 void ConsoleReporter::print_cell(const CellResult& result) {
@@ -179,6 +198,8 @@ void ConsoleReporter::print_cell(const CellResult& result) {
   row.case_name = one_line(result.case_name);
   row.axes = axes_text(result);
   row.relation = result.relations.empty() ? "-" : count_text(result.relations.size(), "relation");
+  if (const std::size_t standards = standard_views(result).size(); standards > 0)
+    row.relation = count_text(result.relations.size() + standards, "check");
   row.has_numbers = !result.relations.empty();
   Witness worst;
   for (const RelationResult& relation : result.relations) {
@@ -201,11 +222,7 @@ void ConsoleReporter::print_failure(const std::string& headline, const std::vect
 }
 
 void ConsoleReporter::print_failures(const CellResult& result) {
-  const std::vector<const RelationResult*> failing = failing_relations(result);
-  for (const RelationResult* relation : failing) {
-    print_failure(failure_headline(result, *relation), failure_facts(result, *relation));
-  }
-  if (failing.empty()) print_failure(cell_failure_headline(result), cell_failure_facts(result));
+  for (const Failure& failure : failures(result)) print_failure(failure.headline, failure.facts);
 }
 
 void ConsoleReporter::add_to_case(const CellResult& result) {
@@ -290,19 +307,15 @@ void ConsoleReporter::print_controls(const RunResult& result) {
              "#\n# controls: Y caught, - not caught (both as declared), m missed, ! caught though declared clear, "
              "v vacuous, e error\n");
   fmt::print(table_, "| {:<{}} | cells |", "control", name_width);
-  for (const std::uint32_t relation : table.relations) fmt::print(table_, " {} |", relation_name(relation));
+  for (const std::string& column : table.columns) fmt::print(table_, " {} |", column);
   fmt::print(table_, "\n|{:-<{}}|------:|", "", name_width + 2);
-  for (const std::uint32_t relation : table.relations) {
-    fmt::print(table_, ":{:-<{}}:|", "", std::string_view(relation_name(relation)).size());
-  }
+  for (const std::string& column : table.columns) fmt::print(table_, ":{:-<{}}:|", "", column.size());
   table_ << '\n';
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     const ControlRow& row = table.rows[i];
     fmt::print(table_, "| {:<{}} | {:>5} |", names[i], name_width, row.cells);
-    for (std::size_t column = 0; column < table.relations.size(); ++column) {
-      const std::size_t width = std::string_view(relation_name(table.relations[column])).size();
-      fmt::print(table_, " {:^{}} |", row.marks[column], width);
-    }
+    for (std::size_t column = 0; column < table.columns.size(); ++column)
+      fmt::print(table_, " {:^{}} |", row.marks[column], table.columns[column].size());
     table_ << '\n';
   }
 }
@@ -325,6 +338,9 @@ void ConsoleReporter::print_summary(const RunResult& result) {
     if (!cell.inputs.empty()) ++inputs[inputs_kind(cell.inputs)];
   }
   table_ << "#\n";
+  for (const PerformanceMean& mean : result.means) {
+    fmt::print(table_, "# {}{}\n", mean_text(mean), mean.passed() ? "" : paint(": FAIL", kRed));
+  }
   for (const auto& [text, cells] : inputs) {
     fmt::print(table_, "# inputs: {} on {}\n", count_text(static_cast<std::size_t>(cells), "cell"), text);
   }

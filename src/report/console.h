@@ -58,6 +58,7 @@ class ConsoleReporter : public Reporter {
   void heading(const CellResult& result);
   void print_row(const Row& row);
   void print_relations(const CellResult& result);
+  void print_standards(const CellResult& result, Row row);
   void print_cell(const CellResult& result);
   void print_failure(const std::string& headline, const std::vector<std::string>& facts);
   void print_failures(const CellResult& result);

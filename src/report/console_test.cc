@@ -53,7 +53,7 @@ TEST(Console, LastLineIsTheTotalsAloneEvenInColour) {
   ConsoleOptions options;
   options.colour = true;
   const Output output = render(options);
-  EXPECT_EQ(last_line(output.table), "5 passed, 4 failed, 1 skipped\n");
+  EXPECT_EQ(last_line(output.table), "7 passed, 7 failed, 2 skipped\n");
   EXPECT_NE(output.table.find("\x1b["), std::string::npos);
 }
 
@@ -89,8 +89,8 @@ TEST(Console, ProgressIsClearedBeforeRowsAndAtTheEnd) {
   ConsoleOptions options;
   options.progress = true;
   const std::string log = render(options).log;
-  EXPECT_NE(log.find("\r\x1b[K[1/10] "), std::string::npos);
-  EXPECT_EQ(log.find("[10/10]"), std::string::npos);
+  EXPECT_NE(log.find("\r\x1b[K[1/15] "), std::string::npos);
+  EXPECT_EQ(log.find("[15/15]"), std::string::npos);
   EXPECT_EQ(log.substr(log.size() - 4), "\r\x1b[K");
 }
 

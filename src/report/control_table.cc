@@ -5,13 +5,15 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
-#include "src/report/describe.h"
+#include "src/report/describe_standards.h"
 #include "src/runtime/words.h"
 
 namespace batchproof {
 namespace {
 
+constexpr const char* kAccuracy = "acc";
 constexpr std::string_view kWorstLast = " -vYm!e";
 
 char mark(const CellResult& cell, const RelationResult& relation) {
@@ -24,19 +26,42 @@ char mark(const CellResult& cell, const RelationResult& relation) {
   return relation.verdict == Verdict::vacuous ? 'v' : '-';
 }
 
+// Whether the wrong result that was declared came, and no other.
+char mark(const CellResult& cell, const StandardView& view) {
+  if (view.verdict == Verdict::error) return 'e';
+  const Outcome what = outcome(cell, view);
+  if (what == Outcome::skipped) return ' ';
+  if (what == Outcome::missed) return 'm';
+  if (what == Outcome::unexpected || what == Outcome::bad) return '!';
+  return view.verdict == Verdict::wrong ? 'Y' : '-';
+}
+
+// What a control was put to, with its marks.
+std::vector<std::pair<std::string, char>> marks(const CellResult& cell) {
+  std::vector<std::pair<std::string, char>> list;
+  for (const RelationResult& relation : cell.relations)
+    list.emplace_back(relation_name(relation.relation), mark(cell, relation));
+  for (const StandardView& view : standard_views(cell)) {
+    if (std::string_view(view.name) == kAccuracy) list.emplace_back(kAccuracy, mark(cell, view));
+  }
+  return list;
+}
+
 }  // namespace
 
 ControlTable control_table(const RunResult& result) {
   ControlTable table;
-  for (const RelationWord& word : relations()) {
+  const auto add_column = [&](const std::string& name) {
     const bool ran = std::any_of(result.cells.begin(), result.cells.end(), [&](const CellResult& cell) {
-      return cell.is_control &&
-             std::any_of(cell.relations.begin(), cell.relations.end(), [&](const RelationResult& relation) {
-               return relation.relation == word.bit && mark(cell, relation) != ' ';
+      const auto list = marks(cell);
+      return cell.is_control && std::any_of(list.begin(), list.end(), [&](const auto& entry) {
+               return entry.first == name && entry.second != ' ';
              });
     });
-    if (ran) table.relations.push_back(word.bit);
-  }
+    if (ran) table.columns.push_back(name);
+  };
+  for (const RelationWord& word : relations()) add_column(word.name);
+  add_column(kAccuracy);
   for (const CellResult& cell : result.cells) {
     if (!cell.is_control) continue;
     auto row = std::find_if(table.rows.begin(), table.rows.end(), [&](const ControlRow& other) {
@@ -44,15 +69,14 @@ ControlTable control_table(const RunResult& result) {
     });
     if (row == table.rows.end()) {
       table.rows.push_back(
-          {cell.op, cell.impl, cell.case_name, cell.defect, 0, std::vector<char>(table.relations.size(), ' ')});
+          {cell.op, cell.impl, cell.case_name, cell.defect, 0, std::vector<char>(table.columns.size(), ' ')});
       row = table.rows.end() - 1;
     }
     ++row->cells;
-    for (const RelationResult& relation : cell.relations) {
-      const auto column = std::find(table.relations.begin(), table.relations.end(), relation.relation);
-      if (column == table.relations.end()) continue;
-      char& slot = row->marks[static_cast<std::size_t>(column - table.relations.begin())];
-      const char now = mark(cell, relation);
+    for (const auto& [name, now] : marks(cell)) {
+      const auto column = std::find(table.columns.begin(), table.columns.end(), name);
+      if (column == table.columns.end()) continue;
+      char& slot = row->marks[static_cast<std::size_t>(column - table.columns.begin())];
       if (kWorstLast.find(now) > kWorstLast.find(slot)) slot = now;
     }
   }

@@ -21,8 +21,8 @@ struct ControlRow {
 // Marks: Y caught as declared, - not caught as declared, m missed, ! caught although declared clear, v vacuous,
 // e error, blank not run. Over the cells of a row the worst wins: e, !, m, Y, v, -.
 struct ControlTable {
-  std::vector<std::uint32_t> relations;  // the columns: relations that ran on a control, in report order
-  std::vector<ControlRow> rows;          // by operator, implementation, case, as they came
+  std::vector<std::string> columns;  // relations that ran on a control, in report order, then acc where one was judged
+  std::vector<ControlRow> rows;      // by operator, implementation, case, as they came
 };
 
 ControlTable control_table(const RunResult& result);

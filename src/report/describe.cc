@@ -38,20 +38,6 @@ const char* vacuous_advice(const Witness& witness) {
          "summation moves bytes";
 }
 
-void add_identity(const CellResult& cell, std::vector<std::string>* lines) {
-  lines->push_back(fmt::format("implementation: requested {}, executed {}", one_line(cell.impl),
-                               cell.executed.empty() ? "nothing" : one_line(cell.executed)));
-  if (!cell.inputs.empty()) lines->push_back("inputs: " + one_line(cell.inputs));
-}
-
-void add_origin(const CellResult& cell, std::vector<std::string>* lines) {
-  if (!cell.position.file.empty()) {
-    lines->push_back(
-        fmt::format("case: {}:{}:{}", one_line(cell.position.file), cell.position.line, cell.position.column));
-  }
-  if (!cell.reproduce.empty()) lines->push_back("reproduce: " + one_line(cell.reproduce));
-}
-
 void add_mismatch(const Mismatch& first, std::vector<std::string>* lines) {
   lines->push_back(fmt::format("rows differing: {}", first.rows_differing));
   if (!first.variant.empty()) lines->push_back("changed: " + one_line(first.variant));
@@ -86,6 +72,24 @@ std::size_t character_length(std::string_view text) {
 
 }  // namespace
 
+void add_implementation(const CellResult& cell, std::vector<std::string>* lines) {
+  lines->push_back(fmt::format("implementation: requested {}, executed {}", one_line(cell.impl),
+                               cell.executed.empty() ? "nothing" : one_line(cell.executed)));
+}
+
+static void add_identity(const CellResult& cell, std::vector<std::string>* lines) {
+  add_implementation(cell, lines);
+  if (!cell.inputs.empty()) lines->push_back("inputs: " + one_line(cell.inputs));
+}
+
+void add_origin(const CellResult& cell, std::vector<std::string>* lines) {
+  if (!cell.position.file.empty()) {
+    lines->push_back(
+        fmt::format("case: {}:{}:{}", one_line(cell.position.file), cell.position.line, cell.position.column));
+  }
+  if (!cell.reproduce.empty()) lines->push_back("reproduce: " + one_line(cell.reproduce));
+}
+
 Outcome outcome(const CellResult& cell, const RelationResult& relation) {
   if (relation.verdict == relation.expected) {
     switch (relation.verdict) {
@@ -99,7 +103,8 @@ Outcome outcome(const CellResult& cell, const RelationResult& relation) {
         return Outcome::expected;
     }
   }
-  if (cell.as_expected) return relation.verdict == Verdict::skipped ? Outcome::skipped : Outcome::allowed;
+  if (cell.as_expected || relation.excused)
+    return relation.verdict == Verdict::skipped ? Outcome::skipped : Outcome::allowed;
   if (relation.expected == Verdict::violation && relation.verdict != Verdict::error) return Outcome::missed;
   if (relation.verdict == Verdict::skipped) return Outcome::skipped;
   if (cell.is_control && relation.verdict == Verdict::violation) return Outcome::unexpected;

@@ -53,6 +53,11 @@ std::string percent_text(std::uint64_t part, std::uint64_t whole);
 // break neither a line-based format nor XML.
 std::string one_line(std::string_view text);
 
+// The line on which implementation was asked for and which ran.
+void add_implementation(const CellResult& cell, std::vector<std::string>* lines);
+// Lines on where the case is written and how to run this cell alone.
+void add_origin(const CellResult& cell, std::vector<std::string>* lines);
+
 // One sentence for annotations and JUnit messages: what failed, where, by how much.
 std::string failure_headline(const CellResult& cell, const RelationResult& relation);
 // The facts below the headline, one a line, not indented: what differs, how, where, what ran, how to reproduce.

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Outcomes and wording.
-#include "src/report/describe.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
 #include "src/report/control_table.h"
+#include "src/report/describe_standards.h"
 #include "src/report/sample_run.h"
 
 namespace batchproof {
@@ -87,11 +86,12 @@ TEST(Failure, OnlyRelationsToBlame) {
 TEST(ControlTable, WorstMarkOverCellsWins) {
   RunResult run = sample::run();
   ControlTable table = control_table(run);
-  ASSERT_EQ(table.rows.size(), 2U);
-  const std::vector<std::uint32_t> columns = {BP_NEIGHBOURS, BP_REPEAT, BP_CROSS_RANK};
-  EXPECT_EQ(table.relations, columns);
-  EXPECT_EQ(std::string(table.rows[0].marks.begin(), table.rows[0].marks.end()), "- Y");
-  EXPECT_EQ(std::string(table.rows[1].marks.begin(), table.rows[1].marks.end()), " m!");
+  ASSERT_EQ(table.rows.size(), 3U);
+  const std::vector<std::string> columns = {"neighbours", "repeat", "cross_rank", "acc"};
+  EXPECT_EQ(table.columns, columns);
+  EXPECT_EQ(std::string(table.rows[0].marks.begin(), table.rows[0].marks.end()), "- Y ");
+  EXPECT_EQ(std::string(table.rows[1].marks.begin(), table.rows[1].marks.end()), " m! ");
+  EXPECT_EQ(std::string(table.rows[2].marks.begin(), table.rows[2].marks.end()), "  YY");
 
   // A second cell of the first control where the declared catch does not come.
   CellResult again = run.cells[7];
@@ -99,9 +99,51 @@ TEST(ControlTable, WorstMarkOverCellsWins) {
   again.relations = {sample::relation(BP_CROSS_RANK, Verdict::vacuous, Verdict::violation)};
   run.cells.push_back(again);
   table = control_table(run);
-  ASSERT_EQ(table.rows.size(), 2U);
+  ASSERT_EQ(table.rows.size(), 3U);
   EXPECT_EQ(table.rows[0].cells, 2);
-  EXPECT_EQ(std::string(table.rows[0].marks.begin(), table.rows[0].marks.end()), "- m");
+  EXPECT_EQ(std::string(table.rows[0].marks.begin(), table.rows[0].marks.end()), "- m ");
+}
+
+TEST(DescribeStandards, AFailureOfAStandardIsNotOneOfARelation) {
+  const RunResult run = sample::run();
+  const std::vector<Failure> wrong = failures(run.cells[10]);
+  ASSERT_EQ(wrong.size(), 1U);  // the vacuous relation is allowed
+  EXPECT_EQ(wrong[0].what, "acc");
+  EXPECT_EQ(wrong[0].headline.rfind("the result is wrong: ", 0), 0U) << wrong[0].headline;
+  const std::vector<Failure> below = failures(run.cells[11]);
+  ASSERT_EQ(below.size(), 2U);
+  EXPECT_EQ(below[0].headline.rfind("slower than the standard allows: ", 0), 0U);
+  EXPECT_EQ(below[1].headline.rfind("needs more memory than the standard allows: ", 0), 0U);
+  EXPECT_TRUE(failures(run.cells[9]).empty());
+  const std::vector<Failure> variant = failures(run.cells[1]);
+  ASSERT_EQ(variant.size(), 2U);
+  EXPECT_EQ(variant[0].headline.rfind("row bytes are not equal: ", 0), 0U);
+  ASSERT_EQ(failures(run.cells[5]).size(), 1U);
+  EXPECT_EQ(failures(run.cells[5])[0].what, "");
+}
+
+TEST(DescribeStandards, WhatAControlOwesIsTold) {
+  RunResult run = sample::run();
+  CellResult control = run.cells[13];
+  EXPECT_EQ(outcome(control, standard_views(control)[0]), Outcome::caught);
+  control.as_expected = false;
+  control.accuracy->verdict = Verdict::pass;
+  EXPECT_EQ(outcome(control, standard_views(control)[0]), Outcome::missed);
+  EXPECT_EQ(failures(control)[0].headline.rfind("control missed, a wrong result was expected and did not come: ", 0),
+            0U);
+  control.accuracy->verdict = Verdict::wrong;
+  control.accuracy->expected = Verdict::pass;
+  EXPECT_EQ(outcome(control, standard_views(control)[0]), Outcome::unexpected);
+}
+
+TEST(DescribeStandards, WhatIsOnlyMeasuredIsReported) {
+  const RunResult run = sample::run();
+  const std::vector<StandardView> views = standard_views(run.cells[9]);
+  ASSERT_EQ(views.size(), 3U);
+  EXPECT_STREQ(verdict_word(views[1]), "reported");
+  EXPECT_EQ(outcome(run.cells[9], views[1]), Outcome::skipped);
+  EXPECT_EQ(mean_text(run.means[0]),
+            "mean of perf over 2 cells of all_gather_matmul/cpu-fp32fma-chain256: 0.875, must be above 1");
 }
 
 }  // namespace

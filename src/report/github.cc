@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "src/report/control_table.h"
-#include "src/report/describe.h"
+#include "src/report/describe_standards.h"
 #include "src/runtime/words.h"
 
 namespace batchproof {
@@ -69,10 +69,7 @@ std::string markdown(std::string_view text) {
   return result;
 }
 
-std::string headline(const CellResult& cell) {
-  const std::vector<const RelationResult*> failing = failing_relations(cell);
-  return failing.empty() ? cell_failure_headline(cell) : failure_headline(cell, *failing.front());
-}
+std::string headline(const CellResult& cell) { return failures(cell).front().headline; }
 
 // A code block cannot be closed from inside: the fence is longer than any run of back-ticks in the text.
 std::string fenced(const std::string& text) {
@@ -112,14 +109,9 @@ std::string failure_section(const FailedCase& failed) {
   std::string text = fmt::format("### {} / {}: {} cell{} failed\n\n", markdown(failed.op), markdown(failed.case_name),
                                  failed.cells.size(), failed.cells.size() == 1 ? "" : "s");
   std::string block;
-  const std::vector<const RelationResult*> failing = failing_relations(cell);
-  for (const RelationResult* relation : failing) {
-    block += failure_headline(cell, *relation) + '\n';
-    for (const std::string& fact : failure_facts(cell, *relation)) block += "  " + fact + '\n';
-  }
-  if (failing.empty()) {
-    block += cell_failure_headline(cell) + '\n';
-    for (const std::string& fact : cell_failure_facts(cell)) block += "  " + fact + '\n';
+  for (const Failure& failure : failures(cell)) {
+    block += failure.headline + '\n';
+    for (const std::string& fact : failure.facts) block += "  " + fact + '\n';
   }
   return text + fenced(block) + '\n';
 }
@@ -152,9 +144,9 @@ std::string controls_section(const RunResult& result) {
   std::string text =
       "### Controls\n\nY caught, - not caught (both as declared), m missed, ! caught though declared clear, v vacuous, "
       "e error\n\n| control | cells |";
-  for (const std::uint32_t relation : table.relations) text += fmt::format(" {} |", markdown(relation_name(relation)));
+  for (const std::string& column : table.columns) text += fmt::format(" {} |", markdown(column));
   text += "\n|:--|--:|";
-  for (std::size_t i = 0; i < table.relations.size(); ++i) text += ":-:|";
+  for (std::size_t i = 0; i < table.columns.size(); ++i) text += ":-:|";
   text += '\n';
   for (const ControlRow& row : table.rows) {
     text +=
@@ -180,6 +172,8 @@ std::string github_summary(const RunResult& result, std::size_t limit) {
                                  markdown(context.communicator), context.seed, markdown(context.date)));
   sections.push_back(operator_table(result));
   sections.push_back(controls_section(result));
+  for (const PerformanceMean& mean : result.means)
+    sections.push_back(fmt::format("{}{}\n\n", mean.passed() ? "" : "FAIL: ", markdown(mean_text(mean))));
   for (const FailedCase& failed : failed_cases(result)) sections.push_back(failure_section(failed));
 
   const std::string note = "\n(cut here: a step summary holds at most 1 MiB; the JSON report has everything)\n";
@@ -217,6 +211,11 @@ void GithubReporter::annotate(const RunResult& result) {
     }
     properties += fmt::format("title={}", github_property(one_line(failed.op + " / " + failed.case_name)));
     fmt::print(commands_, "::error {}::{}\n", properties, github_message(message));
+  }
+  for (const PerformanceMean& mean : result.means) {
+    if (mean.passed()) continue;
+    fmt::print(commands_, "::error title={}::{}\n", github_property(one_line(mean.op + " / mean of perf")),
+               github_message(mean_text(mean)));
   }
   commands_.flush();
 }

@@ -27,12 +27,14 @@ std::string_view html_style() {
   color-scheme: light dark;
   --bg: #f7f8fa; --panel: #ffffff; --text: #1c2330; --muted: #5e6879; --line: #d9dee7; --accent: #2459c4;
   --pass: #2f9e78; --violation: #d13f52; --vacuous: #dd9a1f; --skipped: #a3acba; --error: #7a4fc0; --on: #ffffff;
+  --wrong: #a3195b; --slow: #8a6d1d; --heavy: #4a6b8a;
   --code: #eef1f6; --mark: #ffd9dd;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --bg: #12161d; --panel: #1a2029; --text: #e4e8ef; --muted: #96a1b3; --line: #2e3745; --accent: #7da6ff;
     --pass: #2b8d6b; --violation: #d9485b; --vacuous: #c98a1a; --skipped: #566072; --error: #8d63d3; --on: #ffffff;
+    --wrong: #c0387a; --slow: #94782c; --heavy: #5a7c9c;
     --code: #10141a; --mark: #6b2430;
   }
 }
@@ -79,6 +81,9 @@ table { border-collapse: collapse; }
 .vacuous { background-color: var(--vacuous); }
 .skipped { background-color: var(--skipped); }
 .error { background-color: var(--error); }
+.wrong { background-color: var(--wrong); }
+.slow { background-color: var(--slow); }
+.heavy { background-color: var(--heavy); }
 .declared { background-image:
   repeating-linear-gradient(135deg, transparent 0 5px, rgba(255, 255, 255, 0.28) 5px 10px); }
 .fails { border-color: var(--text); }

@@ -9,9 +9,12 @@ std::string_view html_script() {
   return R"js('use strict';
 const data = JSON.parse(document.getElementById('data').textContent);
 const byId = id => document.getElementById(id);
-const GLYPHS = {pass: '\u2713', violation: '\u2717', vacuous: '\u2205', skipped: '\u2013', error: '!'};
+const GLYPHS = {pass: '\u2713', violation: '\u2717', vacuous: '\u2205', skipped: '\u2013', error: '!',
+  wrong: '\u2260', slow: '\u2193', heavy: '\u2191'};
 const MEANING = {pass: 'bytes equal, and the check could have failed', violation: 'bytes differ',
-  vacuous: 'nothing could have failed', skipped: 'not run', error: 'could not be judged'};
+  vacuous: 'nothing could have failed', skipped: 'not run or not judged', error: 'could not be judged',
+  wrong: 'inaccurate: not variant, but not the right result', slow: 'below its standard of performance',
+  heavy: 'above its standard of memory'};
 const PAGE = 2000;
 
 function make(tag, attributes, ...children) {
@@ -26,7 +29,7 @@ function make(tag, attributes, ...children) {
 }
 
 const axesText = cell => Object.entries(cell.axes).map(([name, value]) => name + '=' + value).join(' ');
-const relationFails = (cell, relation) => !cell.as_expected && relation.verdict !== relation.expected &&
+const relationFails = (cell, relation) => !cell.as_expected && !relation.excused && relation.verdict !== relation.expected &&
   (relation.verdict !== 'skipped' || relation.expected === 'violation');
 function note(cell, relation) {
   if (relationFails(cell, relation)) {
@@ -56,6 +59,80 @@ function relationBox(cell, relation) {
   return box;
 }
 
+// Accuracy, performance and memory in one form.
+function standardsOf(cell) {
+  const list = [];
+  const seconds = value => value < 1e-3 ? (value * 1e6).toPrecision(3) + ' us' : (value * 1e3).toPrecision(3) + ' ms';
+  const short = value => typeof value === 'number' ? Number(value.toPrecision(3)) : value;
+  if (cell.accuracy) {
+    const a = cell.accuracy;
+    const lines = ['standard: ' + a.standard + (a.benchmark ? ', benchmark ' + a.benchmark : '')];
+    for (const port of a.ports) {
+      lines.push(port.port + ' (' + port.dtype + ', ' + port.elements + ' elements): ' + port.verdict);
+      if (port.rule) lines.push('  required: ' + port.rule);
+      if (port.reason) lines.push('  ' + port.reason);
+      for (const name of ['mare', 'mere', 'rmse']) {
+        lines.push('  ' + name.toUpperCase() + ' ' + short(port.device[name]) +
+          (port.benchmark ? ', benchmark ' + short(port.benchmark[name]) : '') +
+          (port.ratio ? ', ratio ' + short(port.ratio[name]) : '') +
+          (port.limit && port.limit[name] ? ', limit ' + short(port.limit[name]) : ''));
+      }
+      if (port.share !== null) lines.push('  share that holds: ' + short(port.share));
+      if (port.worst) {
+        lines.push('  worst: rank ' + port.worst.rank + ', element ' + port.worst.index + ': ' +
+          elementText(port.worst.value, port.dtype) + ', golden ' + port.worst.golden +
+          (port.worst.benchmark === null ? '' : ', benchmark ' + elementText(port.worst.benchmark, port.dtype)));
+      }
+    }
+    list.push({name: 'acc', verdict: a.verdict, expected: a.expected, judged: true, reason: a.reason, lines});
+  }
+  if (cell.performance) {
+    const p = cell.performance;
+    const lines = p.runs === 0 ? [] : [short(p.ratio) + ' times the speed of ' + p.benchmark + ': ' +
+      seconds(p.device_seconds) + ' against ' + seconds(p.benchmark_seconds) + ', medians of ' + p.runs,
+      'asked for: each above ' + p.each_threshold + ', their mean above ' + p.mean_threshold];
+    list.push({name: 'perf', verdict: p.verdict, expected: 'pass', judged: p.judged, reason: p.reason, lines});
+  }
+  if (cell.memory) {
+    const m = cell.memory;
+    const lines = m.benchmark ? [short(m.ratio) + ' times the memory of ' + m.benchmark + ', at most ' + m.threshold,
+      'workspace ' + m.device_workspace + ' against ' + m.benchmark_workspace + ' bytes, tensors ' + m.tensor_bytes] : [];
+    list.push({name: 'mem', verdict: m.verdict, expected: m.expected, judged: true, reason: m.reason, lines});
+  }
+  return list;
+}
+const standardFails = (cell, standard) => !cell.as_expected && standard.judged &&
+  standard.verdict !== standard.expected && (standard.verdict !== 'skipped' || standard.expected !== 'pass');
+function standardWord(cell, standard) {
+  if (!standard.judged) return 'reported';
+  return standard.verdict + (standardFails(cell, standard) ? ' (fails)' :
+    standard.verdict === standard.expected && !['pass', 'skipped'].includes(standard.verdict) ? ' (expected)' : '');
+}
+function standardBox(cell, standard) {
+  const title = standard.name + ': ' + standardWord(cell, standard) + (standard.reason ? '; ' + standard.reason : '');
+  const declared = standard.verdict === standard.expected && !['pass', 'skipped'].includes(standard.verdict);
+  const box = make('button', {type: 'button', title, 'aria-label': title,
+    class: boxClass(standard.verdict, standardFails(cell, standard), declared)}, GLYPHS[standard.verdict]);
+  box.addEventListener('click', () => select(box, cell, standard.name));
+  return box;
+}
+function standardDetail(cell, standard) {
+  const swatch = boxClass(standard.verdict, standardFails(cell, standard), false) + ' swatch';
+  const text = (standard.reason ? ['reason: ' + standard.reason] : []).concat(standard.lines).join('\n');
+  return make('section', {id: 'relation-' + standard.name},
+    make('h4', {}, make('i', {class: swatch}, GLYPHS[standard.verdict]),
+      standard.name + ': ' + standardWord(cell, standard)),
+    make('div', {style: 'white-space: pre-wrap'}, text));
+}
+
+function fillMeans() {
+  for (const mean of data.performance_means) {
+    byId('totals').append(make('span', {class: 'badge ' + (mean.passed ? (mean.judged ? 'pass' : 'skipped') : 'slow')},
+      'mean of perf, ' + mean.op + ': ' + Number(mean.mean.toPrecision(3)) + (mean.judged ? ', above ' : ', asked for ') +
+      mean.threshold));
+  }
+}
+
 function fillContext() {
   const c = data.context;
   const rows = [['version', c.version + ' (build ' + c.build + ')'], ['date', c.date], ['device', c.device],
@@ -81,7 +158,7 @@ function fillLegend() {
 
 const FILTERS = [['all', () => true], ['failed', cell => !cell.as_expected],
   ['passed', cell => cell.as_expected && cell.verdict !== 'skipped'],
-  ...['violation', 'vacuous', 'skipped', 'error'].map(verdict => [verdict, cell => cell.verdict === verdict]),
+  ...['violation', 'vacuous', 'wrong', 'slow', 'heavy', 'skipped', 'error'].map(verdict => [verdict, cell => cell.verdict === verdict]),
   ['controls', cell => cell.is_control]];
 let filter = data.totals.failed > 0 ? 'failed' : 'all';
 let limit = PAGE;
@@ -101,6 +178,9 @@ function drawGroup(group) {
   const columns = data.relation_words.filter(word => present.has(word.name));
   const head = make('tr', {}, make('th', {}, 'case, axes'), make('th', {class: 'rel'}, 'cell'));
   for (const word of columns) head.append(make('th', {class: 'rel', title: 'changes: ' + word.changes}, word.name));
+  const standards = ['acc', 'perf', 'mem'].filter(name =>
+    group.cells.some(cell => standardsOf(cell).some(standard => standard.name === name)));
+  for (const name of standards) head.append(make('th', {class: 'rel'}, name));
   const body = make('tbody', {});
   for (const cell of group.cells) {
     const name = cell.case + ' ' + axesText(cell);
@@ -115,6 +195,10 @@ function drawGroup(group) {
     const relations = new Map(cell.relations.map(relation => [relation.relation, relation]));
     for (const word of columns) {
       row.append(make('td', {}, relations.has(word.name) ? relationBox(cell, relations.get(word.name)) : null));
+    }
+    for (const name of standards) {
+      const standard = standardsOf(cell).find(one => one.name === name);
+      row.append(make('td', {}, standard ? standardBox(cell, standard) : null));
     }
     body.append(row);
   }
@@ -247,6 +331,7 @@ function select(node, cell, relation) {
     panel.append(make('h4', {}, 'reproduce', button), make('pre', {class: 'command'}, cell.reproduce));
   }
   for (const entry of cell.relations) panel.append(relationDetail(cell, entry));
+  for (const standard of standardsOf(cell)) panel.append(standardDetail(cell, standard));
   if (cell.digests.length > 0) {
     panel.append(make('h4', {}, 'digests (XXH3-64)'), make('pre', {},
       cell.digests.map(digest => digest.digest + '  ' + digest.port).join('\n')));
@@ -256,6 +341,7 @@ function select(node, cell, relation) {
 }
 
 fillContext();
+fillMeans();
 fillLegend();
 fillFilters();
 draw();

@@ -42,7 +42,7 @@ TEST(Html, EmbedsTheWholeReport) {
   const std::string data = embedded(render());
   const Result<RunResult> back = parse_report(data, "page");
   ASSERT_TRUE(back) << back.error().message;
-  EXPECT_EQ(back->cells.size(), 10U);
+  EXPECT_EQ(back->cells.size(), 15U);
   EXPECT_NE(back->cells[5].reason.find("</script><b>]]>\r\nsecond line"), std::string::npos);
   EXPECT_EQ(nlohmann::json::parse(data)["relation_words"].size(), 15U);
 }

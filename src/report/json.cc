@@ -50,6 +50,7 @@ Json relation_json(const RelationResult& relation) {
   json["relation"] = relation_name(relation.relation);
   json["verdict"] = verdict_name(relation.verdict);
   json["expected"] = verdict_name(relation.expected);
+  json["excused"] = relation.excused;
   json["reason"] = relation.reason;
   json["runs"] = relation.runs;
   json["bytes_compared"] = relation.bytes_compared;
@@ -62,6 +63,87 @@ Json relation_json(const RelationResult& relation) {
   witness["port"] = relation.witness.port;
   json["first"] = relation.first ? mismatch(*relation.first) : Json(nullptr);
   return json;
+}
+
+Json measures(const ErrorMeasures& values) {
+  return {{"mare", number(values.mare)}, {"mere", number(values.mere)}, {"rmse", number(values.rmse)}};
+}
+Json measures(const std::optional<ErrorMeasures>& values) { return values ? measures(*values) : Json(nullptr); }
+
+Json port_json(const PortAccuracy& port) {
+  Json json;
+  json["port"] = port.port;
+  json["dtype"] = dtype_text(port.dtype);
+  json["verdict"] = verdict_name(port.verdict);
+  json["rule"] = port.rule;
+  json["reason"] = port.reason;
+  json["elements"] = port.elements;
+  json["device"] = measures(port.device);
+  json["benchmark"] = measures(port.benchmark);
+  json["ratio"] = measures(port.ratio);
+  json["limit"] = measures(port.limit);
+  json["share"] = port.share ? number(*port.share) : Json(nullptr);
+  json["worst"] = nullptr;
+  if (port.worst) {
+    const WorstElement& worst = *port.worst;
+    json["worst"] = {{"rank", worst.rank},
+                     {"index", worst.index},
+                     {"value", number(worst.value)},
+                     {"golden", number(worst.golden)},
+                     {"benchmark", worst.benchmark ? number(*worst.benchmark) : Json(nullptr)}};
+  }
+  return json;
+}
+
+Json accuracy_json(const AccuracyResult& accuracy) {
+  Json json;
+  json["standard"] = accuracy.standard;
+  json["verdict"] = verdict_name(accuracy.verdict);
+  json["expected"] = verdict_name(accuracy.expected);
+  json["reason"] = accuracy.reason;
+  json["benchmark"] = accuracy.benchmark;
+  json["ports"] = Json::array();
+  for (const PortAccuracy& port : accuracy.ports) json["ports"].push_back(port_json(port));
+  return json;
+}
+
+Json performance_json(const PerformanceResult& performance) {
+  Json json;
+  json["verdict"] = verdict_name(performance.verdict);
+  json["judged"] = performance.judged;
+  json["reason"] = performance.reason;
+  json["benchmark"] = performance.benchmark;
+  json["runs"] = performance.runs;
+  json["device_seconds"] = number(performance.device_seconds);
+  json["benchmark_seconds"] = number(performance.benchmark_seconds);
+  json["ratio"] = number(performance.ratio);
+  json["mean_threshold"] = number(performance.mean_threshold);
+  json["each_threshold"] = number(performance.each_threshold);
+  return json;
+}
+
+Json memory_json(const MemoryResult& memory) {
+  Json json;
+  json["verdict"] = verdict_name(memory.verdict);
+  json["expected"] = verdict_name(memory.expected);
+  json["reason"] = memory.reason;
+  json["benchmark"] = memory.benchmark;
+  json["tensor_bytes"] = memory.tensor_bytes;
+  json["device_workspace"] = memory.device_workspace;
+  json["benchmark_workspace"] = memory.benchmark_workspace;
+  json["ratio"] = number(memory.ratio);
+  json["threshold"] = number(memory.threshold);
+  return json;
+}
+
+Json mean_json(const PerformanceMean& mean) {
+  return {{"op", mean.op},
+          {"impl", mean.impl},
+          {"threshold", number(mean.threshold)},
+          {"mean", number(mean.mean)},
+          {"cells", mean.cells},
+          {"judged", mean.judged},
+          {"passed", mean.passed()}};
 }
 
 Json cell_json(const CellResult& cell) {
@@ -86,6 +168,9 @@ Json cell_json(const CellResult& cell) {
   for (const PortDigest& digest : cell.digests) {
     json["digests"].push_back({{"port", digest.port}, {"digest", digest.digest}});
   }
+  json["accuracy"] = cell.accuracy ? accuracy_json(*cell.accuracy) : Json(nullptr);
+  json["performance"] = cell.performance ? performance_json(*cell.performance) : Json(nullptr);
+  json["memory"] = cell.memory ? memory_json(*cell.memory) : Json(nullptr);
   json["reproduce"] = cell.reproduce;
   json["seconds"] = number(cell.seconds);
   return json;
@@ -116,6 +201,8 @@ nlohmann::ordered_json to_json(const RunResult& result) {
   json["context"] = context_json(result.context);
   json["cells"] = Json::array();
   for (const CellResult& cell : result.cells) json["cells"].push_back(cell_json(cell));
+  json["performance_means"] = Json::array();
+  for (const PerformanceMean& mean : result.means) json["performance_means"].push_back(mean_json(mean));
   json["totals"] = {{"passed", result.passed()}, {"failed", result.failed()}, {"skipped", result.skipped()}};
   return json;
 }

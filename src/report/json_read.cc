@@ -102,6 +102,7 @@ RelationResult relation(const Json& json) {
   result.relation = *bit;
   result.verdict = verdict(json.at("verdict"));
   result.expected = verdict(json.at("expected"));
+  result.excused = json.value("excused", false);
   json.at("reason").get_to(result.reason);
   json.at("runs").get_to(result.runs);
   json.at("bytes_compared").get_to(result.bytes_compared);
@@ -110,6 +111,86 @@ RelationResult relation(const Json& json) {
   if (!json.at("first").is_null()) result.first = mismatch(json.at("first"));
   return result;
 }
+
+std::optional<ErrorMeasures> measures(const Json& json) {
+  if (json.is_null()) return std::nullopt;
+  return ErrorMeasures{number(json.at("mare")), number(json.at("mere")), number(json.at("rmse"))};
+}
+
+PortAccuracy accuracy_port(const Json& json) {
+  PortAccuracy port;
+  json.at("port").get_to(port.port);
+  port.dtype = dtype(json.at("dtype"));
+  port.verdict = verdict(json.at("verdict"));
+  json.at("rule").get_to(port.rule);
+  json.at("reason").get_to(port.reason);
+  json.at("elements").get_to(port.elements);
+  port.device = measures(json.at("device")).value_or(ErrorMeasures{});
+  port.benchmark = measures(json.at("benchmark"));
+  port.ratio = measures(json.at("ratio"));
+  port.limit = measures(json.at("limit"));
+  if (!json.at("share").is_null()) port.share = number(json.at("share"));
+  if (const Json& worst = json.at("worst"); !worst.is_null()) {
+    port.worst = WorstElement{worst.at("rank").get<int>(), worst.at("index").get<std::int64_t>(),
+                              number(worst.at("value")), number(worst.at("golden")), std::nullopt};
+    if (!worst.at("benchmark").is_null()) port.worst->benchmark = number(worst.at("benchmark"));
+  }
+  return port;
+}
+
+AccuracyResult accuracy(const Json& json) {
+  AccuracyResult result;
+  json.at("standard").get_to(result.standard);
+  result.verdict = verdict(json.at("verdict"));
+  result.expected = verdict(json.at("expected"));
+  json.at("reason").get_to(result.reason);
+  json.at("benchmark").get_to(result.benchmark);
+  for (const Json& port : json.at("ports")) result.ports.push_back(accuracy_port(port));
+  return result;
+}
+
+PerformanceResult performance(const Json& json) {
+  PerformanceResult result;
+  result.verdict = verdict(json.at("verdict"));
+  json.at("judged").get_to(result.judged);
+  json.at("reason").get_to(result.reason);
+  json.at("benchmark").get_to(result.benchmark);
+  json.at("runs").get_to(result.runs);
+  result.device_seconds = number(json.at("device_seconds"));
+  result.benchmark_seconds = number(json.at("benchmark_seconds"));
+  result.ratio = number(json.at("ratio"));
+  result.mean_threshold = number(json.at("mean_threshold"));
+  result.each_threshold = number(json.at("each_threshold"));
+  return result;
+}
+
+MemoryResult memory(const Json& json) {
+  MemoryResult result;
+  result.verdict = verdict(json.at("verdict"));
+  result.expected = verdict(json.at("expected"));
+  json.at("reason").get_to(result.reason);
+  json.at("benchmark").get_to(result.benchmark);
+  json.at("tensor_bytes").get_to(result.tensor_bytes);
+  json.at("device_workspace").get_to(result.device_workspace);
+  json.at("benchmark_workspace").get_to(result.benchmark_workspace);
+  result.ratio = number(json.at("ratio"));
+  result.threshold = number(json.at("threshold"));
+  return result;
+}
+
+PerformanceMean performance_mean(const Json& json) {
+  PerformanceMean mean;
+  json.at("op").get_to(mean.op);
+  json.at("impl").get_to(mean.impl);
+  mean.threshold = number(json.at("threshold"));
+  mean.mean = number(json.at("mean"));
+  json.at("cells").get_to(mean.cells);
+  json.at("judged").get_to(mean.judged);
+  return mean;
+}
+
+// Fields that were added within the schema_version: an older report does not have them.
+bool has(const Json& json, const char* name) { return json.contains(name) && !json.at(name).is_null(); }
 
 CellResult cell(const Json& json) {
   CellResult result;
@@ -134,6 +215,9 @@ CellResult cell(const Json& json) {
   for (const Json& entry : json.at("digests")) {
     result.digests.push_back({entry.at("port").get<std::string>(), entry.at("digest").get<std::string>()});
   }
+  if (has(json, "accuracy")) result.accuracy = accuracy(json.at("accuracy"));
+  if (has(json, "performance")) result.performance = performance(json.at("performance"));
+  if (has(json, "memory")) result.memory = memory(json.at("memory"));
   json.at("reproduce").get_to(result.reproduce);
   result.seconds = number(json.at("seconds"));
   return result;
@@ -165,6 +249,9 @@ RunResult whole_report(const Json& json) {
   RunResult result;
   result.context = context(json.at("context"));
   for (const Json& entry : json.at("cells")) result.cells.push_back(cell(entry));
+  if (has(json, "performance_means")) {
+    for (const Json& entry : json.at("performance_means")) result.means.push_back(performance_mean(entry));
+  }
   return result;
 }
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "src/report/describe.h"
+#include "src/report/describe_standards.h"
 #include "src/runtime/words.h"
 
 namespace batchproof {
@@ -33,6 +33,12 @@ struct Counts {
     failures += what == Kind::failure;
     errors += what == Kind::error;
     skipped += what == Kind::skipped;
+  }
+  // Only what is judged is a test.
+  void add(const PerformanceMean& mean) {
+    if (!mean.judged) return;
+    ++tests;
+    failures += !mean.passed();
   }
 };
 
@@ -70,30 +76,22 @@ void add_context(pugi::xml_node suite, const RunContext& context) {
   for (const auto& [name, value] : context.build_ids) add_property(properties, "build_id." + name, value);
 }
 
-std::string failure_type(const CellResult& cell, const std::vector<const RelationResult*>& failing) {
-  if (failing.empty())
-    return cell.is_control && cell.expected == Verdict::violation ? "missed" : verdict_name(cell.verdict);
-  const Outcome what = outcome(cell, *failing.front());
-  return what == Outcome::bad ? verdict_name(failing.front()->verdict) : outcome_note(what);
+const char* failure_type(const Failure& failure) {
+  return failure.outcome == Outcome::bad ? verdict_name(failure.verdict) : outcome_note(failure.outcome);
 }
 
 // One element with every relation's text: most readers show only the first failure of a case.
 void add_failure(pugi::xml_node test, const CellResult& cell, const char* element) {
-  const std::vector<const RelationResult*> failing = failing_relations(cell);
-  std::string message;
+  const std::vector<Failure> list = failures(cell);
   std::string body;
-  const auto add = [&](const std::string& headline, const std::vector<std::string>& facts) {
-    if (message.empty()) message = headline;
-    body += '\n' + headline + '\n';
-    for (const std::string& fact : facts) body += "  " + fact + '\n';
-  };
-  for (const RelationResult* relation : failing) {
-    add(failure_headline(cell, *relation), failure_facts(cell, *relation));
+  for (const Failure& failure : list) {
+    body += '\n' + failure.headline + '\n';
+    for (const std::string& fact : failure.facts) body += "  " + fact + '\n';
   }
-  if (failing.empty()) add(cell_failure_headline(cell), cell_failure_facts(cell));
-  if (failing.size() > 1) message += fmt::format(" (and {} more)", failing.size() - 1);
+  std::string message = list.front().headline;
+  if (list.size() > 1) message += fmt::format(" (and {} more)", list.size() - 1);
   pugi::xml_node node = test.append_child(element);
-  set(node, "type", failure_type(cell, failing));
+  set(node, "type", failure_type(list.front()));
   set(node, "message", message);
   node.append_child(pugi::node_pcdata).set_value(body.c_str());
 }
@@ -137,9 +135,28 @@ void add_cell(pugi::xml_node suite, const CellResult& cell) {
              fmt::format("{}, {} / {} bytes differing, witness {}", verdict_name(relation.verdict),
                          relation.bytes_differing, relation.bytes_compared, witness_text(relation.witness)));
   }
+  for (const StandardView& view : standard_views(cell)) {
+    std::string text = verdict_word(view);
+    if (!view.reason.empty()) text += "; " + view.reason;
+    for (const std::string& fact : view.facts) text += "; " + fact;
+    property(fmt::format("standard.{}", view.name), text);
+  }
   for (const PortDigest& digest : cell.digests) property("digest." + digest.port, digest.digest);
   out += '\n';
   test.append_child("system-out").append_child(pugi::node_pcdata).set_value(out.c_str());
+}
+
+// The mean of the performance ratios is a test of its own: no single cell holds it.
+void add_mean(pugi::xml_node suite, const PerformanceMean& mean) {
+  if (!mean.judged) return;
+  pugi::xml_node test = suite.append_child("testcase");
+  set(test, "name", fmt::format("{}/{}/mean of perf above {:.3g}", mean.op, mean.impl, mean.threshold));
+  set(test, "time", seconds_text(0.0));
+  set(test, "classname", mean.op + "." + mean.impl);
+  if (mean.passed()) return;
+  pugi::xml_node node = test.append_child("failure");
+  set(node, "type", verdict_name(Verdict::slow));
+  set(node, "message", mean_text(mean));
 }
 
 // One suite per operator, in the order in which operators first appear.
@@ -162,6 +179,7 @@ void JunitReporter::end(const RunResult& result) {
   root.append_attribute("name").set_value("batchproof");
   Counts all;
   for (const CellResult& cell : result.cells) all.add(cell);
+  for (const PerformanceMean& mean : result.means) all.add(mean);
   set_counts(root, all, false);
   for (const std::string& op : operators(result)) {
     pugi::xml_node suite = root.append_child("testsuite");
@@ -170,11 +188,17 @@ void JunitReporter::end(const RunResult& result) {
     for (const CellResult& cell : result.cells) {
       if (cell.op == op) counts.add(cell);
     }
+    for (const PerformanceMean& mean : result.means) {
+      if (mean.op == op) counts.add(mean);
+    }
     set_counts(suite, counts, true);
     set(suite, "timestamp", result.context.date);
     add_context(suite, result.context);
     for (const CellResult& cell : result.cells) {
       if (cell.op == op) add_cell(suite, cell);
+    }
+    for (const PerformanceMean& mean : result.means) {
+      if (mean.op == op) add_mean(suite, mean);
     }
   }
   document.save(out_, "  ", pugi::format_default, pugi::encoding_utf8);

@@ -74,6 +74,124 @@ inline CellResult cell(const std::string& impl, const std::string& case_name, in
   return result;
 }
 
+inline PortAccuracy port_accuracy(Verdict verdict) {
+  PortAccuracy port;
+  port.port = "y";
+  port.dtype = BP_BF16;
+  port.verdict = verdict;
+  port.rule = "errors at most so many times the benchmark's";
+  port.elements = 768;
+  port.device = {0.00390625, 0.001, 0.03125};
+  port.benchmark = ErrorMeasures{0.00390625, 0.00125, 0.03125};
+  port.ratio = ErrorMeasures{1.0, 0.8, 1.0};
+  port.limit = ErrorMeasures{10.0, 2.0, 2.0};
+  port.worst = WorstElement{1, 17, 1.5, 1.49609375, 1.5};
+  if (verdict == Verdict::wrong) {
+    port.device = {0.5, 0.125, 2.0};
+    port.ratio = ErrorMeasures{128.0, 32.0, 64.0};
+    port.reason = "the MARE ratio 128 is not at most 10, the MERE ratio 32 is not at most 2";
+    port.worst->value = std::numeric_limits<double>::quiet_NaN();
+  }
+  return port;
+}
+
+inline AccuracyResult accuracy(Verdict verdict, Verdict expected = Verdict::pass) {
+  AccuracyResult result;
+  result.standard = "cv_fused_double_benchmark";
+  result.verdict = verdict;
+  result.expected = expected;
+  result.benchmark = "cpu-unfused";
+  result.ports = {port_accuracy(verdict)};
+  PortAccuracy moved;
+  moved.port = "gather_out";
+  moved.dtype = BP_BF16;
+  moved.verdict = Verdict::pass;
+  moved.rule = "equal to the golden: the port moves data";
+  moved.elements = 4096;
+  moved.share = 1.0;
+  result.ports.push_back(moved);
+  if (verdict == Verdict::wrong) result.reason = "y: " + result.ports[0].reason;
+  return result;
+}
+
+inline PerformanceResult performance(double ratio, bool judged) {
+  PerformanceResult result;
+  result.judged = judged;
+  result.benchmark = "cpu-unfused";
+  result.runs = 7;
+  result.device_seconds = 0.000125;
+  result.benchmark_seconds = result.device_seconds * ratio;
+  result.ratio = ratio;
+  result.mean_threshold = 1.0;
+  result.each_threshold = 0.95;
+  if (judged) result.verdict = ratio > result.each_threshold ? Verdict::pass : Verdict::slow;
+  if (result.verdict == Verdict::slow) result.reason = "0.5 times the speed of cpu-unfused, it must be above 0.95";
+  return result;
+}
+
+inline MemoryResult memory(double ratio) {
+  MemoryResult result;
+  result.benchmark = "cpu-unfused";
+  result.tensor_bytes = 1000;
+  result.benchmark_workspace = 1000;
+  result.device_workspace = static_cast<std::uint64_t>(2000.0 * ratio) - 1000;
+  result.ratio = ratio;
+  result.threshold = 1.1;
+  result.verdict = ratio > 1.1 ? Verdict::heavy : Verdict::pass;
+  if (result.verdict == Verdict::heavy) result.reason = "1.5 times the memory of cpu-unfused, at most 1.1 is allowed";
+  return result;
+}
+
+// Cells that are judged by accuracy, performance and memory.
+inline void add_standards(RunResult* run) {
+  CellResult all = cell("cpu-fp32fma-chain256", "standards", 90);
+  all.verdict = Verdict::pass;
+  all.relations = {relation(BP_NEIGHBOURS, Verdict::pass)};
+  all.accuracy = accuracy(Verdict::pass);
+  all.performance = performance(1.25, false);
+  all.memory = memory(1.0);
+  run->cells.push_back(all);
+
+  CellResult wrong = cell("cpu-fp32fma-chain256", "inaccurate", 100);
+  wrong.verdict = Verdict::wrong;
+  wrong.as_expected = false;
+  wrong.relations = {relation(BP_NEIGHBOURS, Verdict::pass), relation(BP_POSITION, Verdict::vacuous)};
+  wrong.relations[1].excused = true;  // the case allows it
+  wrong.accuracy = accuracy(Verdict::wrong);
+  run->cells.push_back(wrong);
+
+  CellResult below = cell("cpu-fp32fma-chain256", "slow_and_heavy", 110);
+  below.verdict = Verdict::heavy;
+  below.as_expected = false;
+  below.inputs.clear();
+  below.digests.clear();
+  below.performance = performance(0.5, true);
+  below.memory = memory(1.5);
+  run->cells.push_back(below);
+
+  CellResult missing = cell("cpu-fp32fma-chain256", "no_benchmark", 120);
+  missing.verdict = Verdict::skipped;
+  missing.inputs.clear();
+  missing.digests.clear();
+  missing.accuracy = AccuracyResult{};
+  missing.accuracy->standard = "cv_fused_double_benchmark";
+  missing.accuracy->reason = "the operator declares no unfused composition";
+  missing.reason = missing.accuracy->reason;
+  run->cells.push_back(missing);
+
+  CellResult control = cell("control-scale-address", "controls", 130);
+  control.is_control = true;
+  control.defect = "reads the scale of another column";
+  control.position.file = "ops/all_gather_matmul/controls.json";
+  control.verdict = Verdict::wrong;
+  control.expected = Verdict::violation;
+  control.relations = {relation(BP_CROSS_RANK, Verdict::violation, Verdict::violation)};
+  control.accuracy = accuracy(Verdict::wrong, Verdict::wrong);
+  run->cells.push_back(control);
+
+  run->means = {{"all_gather_matmul", "cpu-fp32fma-chain256", 1.0, 0.875, 2, true}};
+}
+
 inline RunResult run() {
   RunResult run;
   run.context = {"0.1.0",
@@ -166,6 +284,8 @@ inline RunResult run() {
   missed.relations = {relation(BP_REPEAT, Verdict::pass, Verdict::violation),
                       relation(BP_CROSS_RANK, Verdict::violation)};
   run.cells.push_back(missed);
+
+  add_standards(&run);
 
   CellResult other = cell("cpu-fp32fma-chain256", "mm", 3);
   other.op = "matmul";

@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/report/describe.h"
+#include "src/report/describe_standards.h"
 #include "src/runtime/words.h"
 
 namespace batchproof {
@@ -49,26 +49,30 @@ void TapReporter::cell(const CellResult& result) {
   }
   out_ << '\n';
   if (!result.as_expected) {
-    const std::vector<const RelationResult*> failing = failing_relations(result);
-    const std::string message =
-        failing.empty() ? cell_failure_headline(result) : failure_headline(result, *failing.front());
+    const std::vector<Failure> list = failures(result);
     out_ << "  ---\n";
-    fmt::print(out_, "  message: {}\n", yaml(message));
+    fmt::print(out_, "  message: {}\n", yaml(list.front().headline));
     fmt::print(out_, "  severity: {}\n", result.verdict == Verdict::error ? "error" : "fail");
     fmt::print(out_, "  verdict: {}\n  expected: {}\n", verdict_name(result.verdict), verdict_name(result.expected));
     if (!result.position.file.empty()) {
       fmt::print(out_, "  at:\n    file: {}\n    line: {}\n    column: {}\n", yaml(result.position.file),
                  result.position.line, result.position.column);
     }
-    if (failing.empty()) {
+    const auto is_standard = [&](const Failure& failure) { return !relation_from_name(failure.what); };
+    if (list.front().what.empty()) {
       out_ << "  facts:\n";
-      yaml_list(out_, "    ", cell_failure_facts(result));
+      yaml_list(out_, "    ", list.front().facts);
     } else {
-      out_ << "  relations:\n";
-      for (const RelationResult* relation : failing) {
-        fmt::print(out_, "    - relation: {}\n      verdict: {}\n      facts:\n", relation_name(relation->relation),
-                   verdict_name(relation->verdict));
-        yaml_list(out_, "        ", failure_facts(result, *relation));
+      for (const bool standards : {false, true}) {
+        bool first = true;
+        for (const Failure& failure : list) {
+          if (is_standard(failure) != standards) continue;
+          if (first) out_ << (standards ? "  standards:\n" : "  relations:\n");
+          first = false;
+          fmt::print(out_, "    - {}: {}\n      verdict: {}\n      facts:\n", standards ? "standard" : "relation",
+                     failure.what, verdict_name(failure.verdict));
+          yaml_list(out_, "        ", failure.facts);
+        }
       }
     }
     out_ << "  ...\n";
@@ -76,7 +80,12 @@ void TapReporter::cell(const CellResult& result) {
   out_.flush();
 }
 
-void TapReporter::end(const RunResult&) {
+void TapReporter::end(const RunResult& result) {
+  for (const PerformanceMean& mean : result.means) {
+    if (!mean.judged) continue;
+    ++count_;
+    fmt::print(out_, "{} {} - {}\n", mean.passed() ? "ok" : "not ok", count_, escaped(mean_text(mean)));
+  }
   fmt::print(out_, "1..{}\n", count_);
   out_.flush();
 }

@@ -12,12 +12,15 @@ struct VerdictWord {
   int severity;
 };
 
-constexpr std::array<VerdictWord, 5> kVerdicts = {{
+constexpr std::array<VerdictWord, 8> kVerdicts = {{
     {Verdict::skipped, "skipped", 0},
     {Verdict::pass, "pass", 1},
     {Verdict::vacuous, "vacuous", 2},
-    {Verdict::violation, "violation", 3},
-    {Verdict::error, "error", 4},
+    {Verdict::slow, "slow", 3},
+    {Verdict::heavy, "heavy", 4},
+    {Verdict::violation, "violation", 5},
+    {Verdict::wrong, "wrong", 6},
+    {Verdict::error, "error", 7},
 }};
 
 const VerdictWord& word(Verdict verdict) {

@@ -14,11 +14,12 @@
 
 namespace batchproof {
 
-enum class Verdict { pass, violation, vacuous, skipped, error };
+// violation: a row's bytes moved. wrong, slow, heavy: a standard of accuracy, performance or memory is not met.
+enum class Verdict { pass, violation, vacuous, skipped, error, wrong, slow, heavy };
 
 const char* verdict_name(Verdict verdict);
 std::optional<Verdict> verdict_from_name(std::string_view name);
-int verdict_severity(Verdict verdict);  // skipped < pass < vacuous < violation < error
+int verdict_severity(Verdict verdict);  // skipped < pass < vacuous < slow < heavy < violation < wrong < error
 
 struct RelationWord {
   std::uint32_t bit;

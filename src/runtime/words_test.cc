@@ -10,10 +10,11 @@
 namespace batchproof {
 namespace {
 
-constexpr Verdict kVerdicts[] = {Verdict::skipped, Verdict::pass, Verdict::vacuous, Verdict::violation, Verdict::error};
+constexpr Verdict kVerdicts[] = {Verdict::skipped, Verdict::pass,      Verdict::vacuous, Verdict::slow,
+                                 Verdict::heavy,   Verdict::violation, Verdict::wrong,   Verdict::error};
 
 TEST(WordsTest, VerdictsHaveNamesAndASeverity) {
-  const std::vector<std::string> names = {"skipped", "pass", "vacuous", "violation", "error"};
+  const std::vector<std::string> names = {"skipped", "pass", "vacuous", "slow", "heavy", "violation", "wrong", "error"};
   int last = -1;
   for (std::size_t i = 0; i < names.size(); ++i) {
     EXPECT_EQ(verdict_name(kVerdicts[i]), names[i]);

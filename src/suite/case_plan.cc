@@ -207,7 +207,8 @@ Result<void> resolve_implementation(const Case& loaded, const ExpandOptions& opt
   const bp_mode mode = options.mode.value_or(loaded.mode);
   for (std::uint32_t i = 0; i < op.implementation_count && plan.impl == nullptr; ++i) {
     const bp_implementation& impl = op.implementations[i];
-    if (impl.mode == mode && impl.defect == nullptr && (impl.flags & BP_IMPL_WITNESS) == 0) plan.impl = &impl;
+    const bool by_id_alone = (impl.flags & (BP_IMPL_WITNESS | BP_IMPL_PEER)) != 0;
+    if (impl.mode == mode && impl.defect == nullptr && !by_id_alone) plan.impl = &impl;
   }
   if (plan.impl == nullptr) {
     plan.skip_reason =

@@ -173,7 +173,8 @@ void load_atk(Reader& reader, const JsonValue& root, Suite& suite) {
     const std::string name = reader.string(reader.require(value, "a case", "name"), "the name of a case");
     const JsonValue& aclnn_value = reader.require(value, "a case", "aclnn_name");
     const std::string aclnn_name = reader.string(aclnn_value, "aclnn_name");
-    if (const JsonValue* standard = value.find("standard")) loaded.standard = read_standard(reader, *standard);
+    if (const JsonValue* standard = value.find("standard"))
+      loaded.standard = read_standard(reader, *standard, /*custom_acc=*/true);
     const std::vector<AtkEntry> entries = read_entries(reader, reader.require(value, "a case", "inputs"));
     if (!reader.ok()) return;
 

@@ -148,6 +148,7 @@ TEST(LoadAtk, StandardIsRead) {
       load(R"([{"name": "g", "aclnn_name": "N", "inputs": [)" + kX1 +
            R"(], "standard": {"acc": "cv", "perf": [0.95, 0.95], "mem": 1.1, "bi": {"n_variants": 3}}}])");
   ASSERT_TRUE(suite.has_value()) << suite.error().message;
+  // A comparer that somebody registered for himself.
   EXPECT_EQ(suite->cases[0].standard.acc->name, "cv");
   EXPECT_EQ(suite->cases[0].standard.mem, 1.1);
   EXPECT_EQ(suite->cases[0].standard.bi->n_variants, 3);

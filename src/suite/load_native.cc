@@ -173,26 +173,35 @@ void read_ports(Reader& reader, const JsonValue& value, std::string_view what, C
   }
 }
 
-Verdict read_verdict(Reader& reader, const JsonValue& value, bool may_skip) {
-  const std::string word = value.is_string() ? value.string() : "";
-  if (word == "pass") return Verdict::pass;
-  if (word == "violation") return Verdict::violation;
-  if (word == "vacuous") return Verdict::vacuous;
-  if (word == "skipped" && may_skip) return Verdict::skipped;
-  reader.fail_type(value, may_skip ? "the expectation of a relation" : "expect",
-                   may_skip ? "\"pass\", \"violation\", \"vacuous\" or \"skipped\""
-                            : "\"pass\", \"violation\", \"vacuous\" or {\"error\": \"text\"}");
+// One of `words`; `wanted` says so in the error.
+Verdict read_verdict(Reader& reader, const JsonValue& value, std::string_view what, std::string_view wanted,
+                     std::initializer_list<Verdict> words) {
+  const std::optional<Verdict> found = value.is_string() ? verdict_from_name(value.string()) : std::nullopt;
+  if (found && std::find(words.begin(), words.end(), *found) != words.end()) return *found;
+  reader.fail_type(value, what, wanted);
   return Verdict::pass;
+}
+
+Verdict read_cell_verdict(Reader& reader, const JsonValue& value) {
+  return read_verdict(reader, value, "expect",
+                      R"("pass", "violation", "vacuous", "wrong", "heavy" or {"error": "text"})",
+                      {Verdict::pass, Verdict::violation, Verdict::vacuous, Verdict::wrong, Verdict::heavy});
+}
+
+Verdict read_relation_verdict(Reader& reader, const JsonValue& value) {
+  return read_verdict(reader, value, "the expectation of a relation", R"("pass", "violation", "vacuous" or "skipped")",
+                      {Verdict::pass, Verdict::violation, Verdict::vacuous, Verdict::skipped});
 }
 
 Expectation read_expect(Reader& reader, const JsonValue& value) {
   Expectation expect;
   if (!value.is_object()) {
-    expect.cell = read_verdict(reader, value, false);
+    expect.cell = read_cell_verdict(reader, value);
     return expect;
   }
-  if (value.members().empty()) reader.fail(value.position, "expect is empty; name a relation, \"cell\" or \"error\"");
-  Words known = {"error", "cell"};
+  if (value.members().empty())
+    reader.fail(value.position, "expect is empty; name a relation, \"acc\", \"mem\", \"cell\" or \"error\"");
+  Words known = {"error", "cell", "acc", "mem"};
   for (const RelationWord& word : relations()) known.emplace_back(word.name);
   for (const JsonMember& member : reader.object(value, "expect", known)) {
     if (member.key == "error") {
@@ -202,9 +211,15 @@ Expectation read_expect(Reader& reader, const JsonValue& value) {
       expect.cell = Verdict::error;
       expect.error = reader.string(member.value, "the expected error");
     } else if (member.key == "cell") {
-      expect.cell = read_verdict(reader, member.value, false);
+      expect.cell = read_cell_verdict(reader, member.value);
+    } else if (member.key == "acc") {
+      expect.acc = read_verdict(reader, member.value, "the expectation of acc", R"("pass", "wrong" or "skipped")",
+                                {Verdict::pass, Verdict::wrong, Verdict::skipped});
+    } else if (member.key == "mem") {
+      expect.mem = read_verdict(reader, member.value, "the expectation of mem", R"("pass", "heavy" or "skipped")",
+                                {Verdict::pass, Verdict::heavy, Verdict::skipped});
     } else if (const std::optional<std::uint32_t> bit = relation_from_name(member.key)) {
-      expect.relations[*bit] = read_verdict(reader, member.value, true);
+      expect.relations[*bit] = read_relation_verdict(reader, member.value);
     }
   }
   return expect;
@@ -240,7 +255,7 @@ Case read_case(Reader& reader, const JsonValue& value) {
       read_ports(reader, member.value, member.key, out);
       out.lists_outputs |= member.key == "outputs";
     } else if (member.key == "standard") {
-      out.standard = read_standard(reader, member.value);
+      out.standard = read_standard(reader, member.value, /*custom_acc=*/false);
     } else if (member.key == "expect") {
       out.expect = read_expect(reader, member.value);
     } else if (member.key == "limits") {

@@ -79,7 +79,7 @@ TEST(LoadNative, EveryField) {
       ],
       "outputs": [{"name": "y", "dtype": "float32", "shape": ["W * M", "ceil_div(N, 64)"]}],
       "standard": {
-        "acc": {"cv": {"max_re_ratio": 5, "avg_re_ratio": 1.5}},
+        "acc": {"cv_fused_double_benchmark": {"max_re_ratio": 5, "avg_re_ratio": 1.5}},
         "perf": [1, 0.95],
         "mem": 1.1,
         "bi": {"row_positions": [3, "mid", "last"], "n_variants": 4, "relations": ["repeat", "poison"],
@@ -127,7 +127,7 @@ TEST(LoadNative, EveryField) {
   EXPECT_EQ(c.ports[6].name, "y");
   EXPECT_EQ(c.ports[6].dtype, BP_FP32);
   EXPECT_EQ(c.ports[6].shape, (std::vector<std::string>{"W * M", "ceil_div(N, 64)"}));
-  EXPECT_EQ(c.standard.acc->name, "cv");
+  EXPECT_EQ(c.standard.acc->name, "cv_fused_double_benchmark");
   EXPECT_EQ(c.standard.acc->thresholds, (std::map<std::string, double>{{"avg_re_ratio", 1.5}, {"max_re_ratio", 5.0}}));
   EXPECT_EQ(*c.standard.perf, (std::array<double, 2>{1.0, 0.95}));
   EXPECT_EQ(c.standard.mem, 1.1);
@@ -170,6 +170,11 @@ TEST(LoadNative, FormsOfExpectAndStandard) {
   EXPECT_EQ(error.expect.cell, Verdict::error);
   EXPECT_EQ(error.expect.error, "K must be");
   EXPECT_EQ(case_with(R"("expect": {"repeat": "violation"})").expect.cell, Verdict::pass);
+  EXPECT_EQ(case_with(R"("expect": "wrong")").expect.cell, Verdict::wrong);
+  const Case standards = case_with(R"("expect": {"acc": "wrong", "mem": "heavy", "position": "pass"})");
+  EXPECT_EQ(standards.expect.acc, Verdict::wrong);
+  EXPECT_EQ(standards.expect.mem, Verdict::heavy);
+  EXPECT_FALSE(case_with(R"("expect": {"repeat": "violation"})").expect.acc.has_value());
   EXPECT_FALSE(case_with(R"("standard": {"perf": "not_key"})").standard.perf.has_value());
   const Case named = case_with(R"("standard": {"acc": "equal"})");
   EXPECT_EQ(named.standard.acc->name, "equal");
@@ -248,13 +253,15 @@ TEST(LoadNative, ErrorsInACase) {
       {R"("allow_vacuous": true)", "s:2:43: allow_vacuous (the reason) must be a string that is not empty, found true"},
       {R"("allow_vacuous": "")", "s:2:43: allow_vacuous (the reason) must be a string that is not empty, found \"\""},
       {R"("expect": "error")",
-       "s:2:36: expect must be \"pass\", \"violation\", \"vacuous\" or {\"error\": \"text\"}, found \"error\""},
-      {R"("expect": {})", "s:2:36: expect is empty; name a relation, \"cell\" or \"error\""},
+       "s:2:36: expect must be \"pass\", \"violation\", \"vacuous\", \"wrong\", \"heavy\" or {\"error\": \"text\"}, "
+       "found \"error\""},
+      {R"("expect": {})", "s:2:36: expect is empty; name a relation, \"acc\", \"mem\", \"cell\" or \"error\""},
       {R"("expect": {"error": ""})", "s:2:46: the expected error must be a string that is not empty, found \"\""},
       {R"("expect": {"error": "x", "cell": "pass"})",
        "s:2:37: an expected error stands alone: a cell that fails has no relations"},
       {R"("expect": {"positions": "pass"})",
-       "s:2:37: unknown key \"positions\" in expect; did you mean \"position\"? Known keys: error, cell, neighbours, "
+       "s:2:37: unknown key \"positions\" in expect; did you mean \"position\"? Known keys: error, cell, acc, mem, "
+       "neighbours, "
        "repeat, "
        "position, cross_rank, batch_size, world_size, comm_mode, poison, routing, alignment, threads, processors, "
        "history, "
@@ -263,7 +270,8 @@ TEST(LoadNative, ErrorsInACase) {
        "s:2:49: the expectation of a relation must be \"pass\", \"violation\", "
        "\"vacuous\" or \"skipped\", found \"error\""},
       {R"("expect": {"cell": "skipped"})",
-       "s:2:45: expect must be \"pass\", \"violation\", \"vacuous\" or {\"error\": \"text\"}, found \"skipped\""},
+       "s:2:45: expect must be \"pass\", \"violation\", \"vacuous\", \"wrong\", \"heavy\" or {\"error\": \"text\"}, "
+       "found \"skipped\""},
   };
   for (const Bad& b : bad) EXPECT_EQ(error_of(with(b.text)), b.message) << b.text;
 }
@@ -331,8 +339,19 @@ TEST(LoadStandard, Errors) {
        "s:2:46: acc must be a name or an object with one name and its thresholds, found 1"},
       {R"("standard": {"acc": {}})",
        "s:2:46: acc must be a name or an object with one name and its thresholds, found an object"},
-      {R"("standard": {"acc": {"cv": 1}})", "s:2:53: acc \"cv\" must be an object, found 1"},
-      {R"("standard": {"acc": {"cv": {"t": "5"}}})", "s:2:59: threshold \"t\" must be a number, found \"5\""},
+      {R"("standard": {"acc": {"single_bm": 1}})", "s:2:60: acc \"single_bm\" must be an object, found 1"},
+      {R"("standard": {"acc": {"single_bm": {"t": "5"}}})", "s:2:66: threshold \"t\" must be a number, found \"5\""},
+      {R"("standard": {"acc": {"single_bm": {"t": 5}}})", "s:2:61: acc \"single_bm\" has no thresholds"},
+      {R"("standard": {"acc": "single_bn"})",
+       "s:2:46: unknown acc standard \"single_bn\"; did you mean \"single_bm\"? Known standards: default, "
+       "mixed_tolerance_bm, single_bm, cv_fused_double_benchmark, equal, md5"},
+      {R"("standard": {"acc": {"cv_fused_double_benchmark": {"max_re": 5}}})",
+       "s:2:77: unknown threshold \"max_re\"; known thresholds: max_re_ratio, avg_re_ratio, "
+       "root_mean_squared_ratio"},
+      {R"("standard": {"acc": {"cv_fused_double_benchmark": {"max_re_ratio": 0}}})",
+       "s:2:93: threshold \"max_re_ratio\" must be a number above 0, found 0"},
+      {R"("expect": {"acc": "violation"})",
+       "s:2:44: the expectation of acc must be \"pass\", \"wrong\" or \"skipped\", found \"violation\""},
       {R"("standard": {"perf": "key"})",
        "s:2:47: perf must be \"not_key\" or a pair [mean over cases, each case], found \"key\""},
       {R"("standard": {"perf": [1]})",

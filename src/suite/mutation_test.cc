@@ -32,7 +32,7 @@ const char* const kGoodFiles[] = {
       "inputs": [{"name": "x1", "shape": ["M", "K"], "recipe": {"kind": "uniform", "lo": -5, "hi": 5}},
                  {"name": "bias", "dtype": "fp32", "recipe": "small_integer"}, {"name": "x2", "file": "x2.npy"}],
       "outputs": [{"name": "y", "shape": ["W * M", "N"]}],
-      "standard": {"acc": {"cv": {"max_re_ratio": 5}}, "perf": [0.95, 0.95], "mem": 1.1,
+      "standard": {"acc": {"cv_fused_double_benchmark": {"max_re_ratio": 5}}, "perf": [0.95, 0.95], "mem": 1.1,
                    "bi": {"row_positions": [0, "mid", "last"], "n_variants": 2, "relations": ["repeat", "poison"],
                           "inputs": "auto", "batch_sizes": [1, 7, 8]}},
       "expect": {"position": "violation", "cell": "pass"}, "limits": {"timeout_s": 2.5}, "allow_vacuous": "because"

@@ -73,8 +73,9 @@ class Reader {
 // The value of an integer, or of a number without fraction that an int64 holds.
 std::optional<std::int64_t> exact_integer(const JsonValue& value);
 
-// standard.cc: the `standard` object, the same in both dialects.
-Standard read_standard(Reader& reader, const JsonValue& value);
+// standard.cc: the `standard` object, the same in both dialects but for `custom_acc`: an acc may have a name that this
+// program does not know.
+Standard read_standard(Reader& reader, const JsonValue& value, bool custom_acc);
 
 // load_native.cc and load_atk.cc: the whole document. Errors are in the reader.
 void load_native(Reader& reader, const JsonValue& root, Suite& suite);

@@ -13,10 +13,39 @@ namespace {
 
 constexpr std::int64_t kMaxVariants = 1024;
 
-AccStandard read_acc(Reader& reader, const JsonValue& value) {
+const Words kAccuracyStandards = {"default", "mixed_tolerance_bm", "single_bm", "cv_fused_double_benchmark", "equal",
+                                  "md5"};
+// The double benchmark's; no other standard has any.
+const Words kRatios = {"max_re_ratio", "avg_re_ratio", "root_mean_squared_ratio"};
+constexpr std::size_t kSlip = 2;  // edits
+
+// A custom name is somebody's own comparer, which this program cannot have; a slip of a known one is an error.
+void check_acc_name(Reader& reader, const JsonPosition& position, const std::string& name, bool custom) {
+  if (is_accuracy_standard(name)) return;
+  const bool slip = std::any_of(kAccuracyStandards.begin(), kAccuracyStandards.end(),
+                                [&](const std::string& known) { return edit_distance(name, known) <= kSlip; });
+  if (custom && !slip) return;
+  reader.fail(position,
+              fmt::format("unknown acc standard {}{}", quote(name), suggest(name, kAccuracyStandards, "standards")));
+}
+
+void check_threshold(Reader& reader, const JsonMember& threshold, const std::string& standard) {
+  if (!is_accuracy_standard(standard)) return;
+  if (standard != "cv_fused_double_benchmark") {
+    reader.fail(threshold.position, fmt::format("acc {} has no thresholds", quote(standard)));
+  } else if (std::find(kRatios.begin(), kRatios.end(), threshold.key) == kRatios.end()) {
+    reader.fail(threshold.position, fmt::format("unknown threshold {}{}", quote(threshold.key),
+                                                suggest(threshold.key, kRatios, "thresholds")));
+  } else {
+    reader.positive(threshold.value, "threshold " + quote(threshold.key));
+  }
+}
+
+AccStandard read_acc(Reader& reader, const JsonValue& value, bool custom) {
   AccStandard acc;
   if (value.is_string()) {
     acc.name = reader.string(value, "acc");
+    if (reader.ok()) check_acc_name(reader, value.position, acc.name, custom);
     return acc;
   }
   if (!value.is_object() || value.members().size() != 1) {
@@ -26,8 +55,10 @@ AccStandard read_acc(Reader& reader, const JsonValue& value) {
   const JsonMember& member = value.members().front();
   if (member.key.empty()) reader.fail(member.position, "the name of an acc standard must not be empty");
   acc.name = member.key;
+  if (reader.ok()) check_acc_name(reader, member.position, acc.name, custom);
   for (const JsonMember& threshold : reader.object_of_any_keys(member.value, "acc " + quote(member.key))) {
     acc.thresholds[threshold.key] = reader.number(threshold.value, "threshold " + quote(threshold.key));
+    if (reader.ok()) check_threshold(reader, threshold, acc.name);
   }
   return acc;
 }
@@ -124,11 +155,15 @@ BiStandard read_bi(Reader& reader, const JsonValue& value) {
 
 }  // namespace
 
-Standard read_standard(Reader& reader, const JsonValue& value) {
+bool is_accuracy_standard(const std::string& name) {
+  return std::find(kAccuracyStandards.begin(), kAccuracyStandards.end(), name) != kAccuracyStandards.end();
+}
+
+Standard read_standard(Reader& reader, const JsonValue& value, bool custom_acc) {
   Standard standard;
   for (const JsonMember& member : reader.object(value, "standard", {"acc", "perf", "mem", "bi"})) {
     if (member.key == "acc") {
-      standard.acc = read_acc(reader, member.value);
+      standard.acc = read_acc(reader, member.value, custom_acc);
     } else if (member.key == "perf") {
       standard.perf = read_perf(reader, member.value);
     } else if (member.key == "mem") {

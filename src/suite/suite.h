@@ -51,9 +51,13 @@ struct BiStandard {
 };
 
 struct AccStandard {
-  std::string name;  // "default", "single_bm", "cv_fused_double_benchmark", "equal", ...
+  // "default" (also "mixed_tolerance_bm"), "single_bm", "cv_fused_double_benchmark", "equal", "md5"; in an ATK file any
+  // name, since its users register their own.
+  std::string name;
   std::map<std::string, double> thresholds;
 };
+// Whether this build can judge by the standard of that name.
+bool is_accuracy_standard(const std::string& name);
 
 struct Standard {
   std::optional<AccStandard> acc;
@@ -67,6 +71,8 @@ struct Expectation {
   Verdict cell = Verdict::pass;
   std::string error;                           // for Verdict::error: a text that the message must contain
   std::map<std::uint32_t, Verdict> relations;  // key: one relation bit
+  std::optional<Verdict> acc;                  // pass or wrong; nothing: wrong where `cell` is, else pass
+  std::optional<Verdict> mem;                  // pass or heavy; the same
 };
 
 using AxisValue = std::variant<std::int64_t, std::string>;

@@ -3,6 +3,7 @@
  * A correct operator with one implementation per way to misbehave; the id says which. The STRING attribute `fault_in`
  * makes a function other than run crash: "validate", "infer_shapes", "locate" or "promises". */
 #define _POSIX_C_SOURCE 200809L
+#include <fcntl.h>
 #include <fenv.h>
 #include <signal.h>
 #include <stdio.h>
@@ -41,6 +42,7 @@ static const bp_implementation kImplementations[] = {
     INVARIANT("scribbles", "writes to every descriptor"),
     INVARIANT("leaves-child", "ends while a child keeps its descriptors"),
     INVARIANT("fails", "returns an error"),
+    INVARIANT("first-process", "returns errors in the first process that makes the file FAULTS_MARK"),
 };
 
 static int is(const bp_context* context, const char* id) { return strcmp(context->implementation->id, id) == 0; }
@@ -117,9 +119,21 @@ static void misbehave(const bp_context* context, const bp_tensor* tensors) {
   }
 }
 
+static int is_first_process(void) {
+  static int is_first = -1;
+  if (is_first < 0) {
+    const int mark = open(getenv("FAULTS_MARK"), O_CREAT | O_EXCL | O_WRONLY, 0600);
+    is_first = mark >= 0;
+    if (mark >= 0) close(mark);
+  }
+  return is_first;
+}
+
 static bp_status run(const bp_context* context, const bp_tensor* tensors) {
   if (is(context, "fails"))
     return bp_fail(context->error, context->error_size, BP_INTERNAL, "no plan\nfor %d\x80 ranks", context->world);
+  if (is(context, "first-process") && context->rank == 0 && is_first_process())
+    return bp_fail(context->error, context->error_size, BP_INTERNAL, "no process ran before this one");
   const bp_status status = matmul_run(context, tensors);
   if (status != BP_OK) return status;
   misbehave(context, tensors);
