@@ -159,6 +159,8 @@ constexpr bp_implementation kImplementations[] = {
      nullptr, BP_MODE_INVARIANT, 0, kWitnessId, &kChain},
     {"cpu-fast", "own rows from x1 at once, the others after the gather, segment lengths by row counts: not invariant",
      nullptr, BP_MODE_FAST, 0, kWitnessId, &kFast},
+    {"cpu-unfused", "the composition that the operator replaces: all-gather, then a product in fast order", nullptr,
+     BP_MODE_FAST, BP_IMPL_PEER, kWitnessId, &kFast},
     control("control-a-chunk-pair", "a rank sums K in chunks of 128 for its own rows and of 256 for gathered rows",
             kChunkPair),
     control("control-a-tiling-rule",
@@ -458,6 +460,9 @@ Result<void> gather_and_multiply(const bp_context* context, const bp_tensor* ten
         {bp_axis_value(context->problem, "M"), context->rank, context->world, context->threads});
   }
   const Product product = [&](const GemmCall& call, const LinearSchedule& schedule) -> Result<void> {
+    if ((context->implementation->flags & BP_IMPL_PEER) != 0) {
+      return run_scheduled(call, {fast_segment(call.m, call.k), 0}, context->threads);
+    }
     if (context->implementation->mode == BP_MODE_FAST) return run_fast(context, call);
     if (plan.linear == LinearDefect::none) return run_scheduled(call, schedule, context->threads);
     return run_linear_control(plan.linear, {call, context->threads, context->rank, context->mode,

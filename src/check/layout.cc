@@ -95,7 +95,7 @@ bool PortLayout::rows_contiguous() const {
   return true;
 }
 
-bool PortLayout::order_exact() const { return exact_inputs || (port->order_exact_dtypes & BP_DTYPE_BIT(dtype)) != 0; }
+bool PortLayout::order_exact() const { return exact_inputs || declared_exact(); }
 
 std::vector<const PortLayout*> Layout::outputs() const {
   std::vector<const PortLayout*> list;

@@ -42,6 +42,8 @@ struct PortLayout {
   std::size_t logical_row_bytes() const;  // of a row over all ranks
   bool rows_contiguous() const;           // a row on one rank is one piece of memory
   bool exact_inputs = false;              // an output of inputs that sum exactly in any order
+  // Whether the output itself is declared exact: it holds integers or moved data.
+  bool declared_exact() const { return (port->order_exact_dtypes & BP_DTYPE_BIT(dtype)) != 0; }
   // Whether no reduction order can move bytes of this output.
   bool order_exact() const;
 };

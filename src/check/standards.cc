@@ -53,7 +53,7 @@ PortAccuracy judge_output(const AccStandard& standard, const PortLayout& port, c
   PortSample sample;
   sample.port = port.port->name;
   sample.dtype = port.dtype;
-  sample.order_exact = port.order_exact();
+  sample.order_exact = port.declared_exact();
   sample.count_per_rank = port.elements();
   sample.count = port.elements() * static_cast<std::int64_t>(outputs.device.ranks.size());
   sample.device = device.data();
