@@ -54,7 +54,8 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/batchproof DESTINATION ${CMAKE_I
 
 # Every operator's suites, with the files that they name.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/ops/ DESTINATION ${share_dir}/ops
-  FILES_MATCHING PATTERN ci.json PATTERN controls.json PATTERN full.json
+  FILES_MATCHING PATTERN ci.json PATTERN controls.json PATTERN full.json PATTERN cuda.json
+  PATTERN cuda_controls.json
   PATTERN testdata EXCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/schema DESTINATION ${share_dir} FILES_MATCHING PATTERN "*.schema.json")
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")

@@ -28,6 +28,9 @@ struct Variant {
   const bp_implementation* implementation = nullptr;
   bp_mode mode = BP_MODE_INVARIANT;
   int threads = 1;
+  int stream = 0;  // these three: as in RunRequest
+  bool captured = false;
+  int processors = 0;
   std::optional<std::uint8_t> workspace_fill = std::uint8_t{0};
   Placement placement;
 };

@@ -26,7 +26,7 @@ Result<void> cuda_check(const std::string& what, cudaError_t status) {
 Result<int> device_count() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status == cudaErrorNoDevice) {
+  if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver) {  // without a driver, too
     cudaGetLastError();
     return 0;
   }
@@ -43,7 +43,8 @@ Result<DeviceInfo> device_info(int ordinal) {
   if (!count) return tl::unexpected<Error>(count.error());
   if (ordinal < 0 || ordinal >= *count)
     return fail(Error::Kind::environment,
-                fmt::format("CUDA device {} does not exist: this machine has {}", ordinal, *count));
+                *count == 0 ? std::string("this machine has no CUDA device, or no driver for it")
+                            : fmt::format("CUDA device {} does not exist: this machine has {}", ordinal, *count));
   cudaDeviceProp p{};
   if (auto done = cuda_check("reading the CUDA device", cudaGetDeviceProperties(&p, ordinal)); !done)
     return tl::unexpected<Error>(done.error());

@@ -23,7 +23,7 @@ struct DeviceInfo {
   int driver = 0, runtime = 0;     // 13000: 13.0
 };
 
-// How many devices; an error of kind environment where there is no driver.
+// How many devices; none where there is no driver.
 Result<int> device_count();
 // Memoised. Error of kind environment where the device does not exist.
 Result<DeviceInfo> device_info(int ordinal);

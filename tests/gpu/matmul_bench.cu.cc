@@ -3,7 +3,7 @@
 // Speed of the matrix product beside cuBLASLt (best of its heuristics), the floor and fast mode, in one run: CUDA graph
 // replay, weights rotated past the L2, medians. Bit classes over M of ours and of cuBLASLt.
 //
-//   matmul_bench bench FILE.json [BUDGET_SECONDS]   matmul_bench sweep FILE.csv [BUDGET_SECONDS]
+//   matmul_bench bench FILE.json [BUDGET_SECONDS]   matmul_bench sweep FILE.csv [BUDGET_SECONDS [SEGMENT [K]]]
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -309,7 +309,7 @@ int bench(const char* file, double budget) {
 }
 
 // Every plan that the model does not rule out, timed: what the model is fitted to.
-int sweep(const char* file, double budget) {
+int sweep(const char* file, double budget, std::int64_t segment, std::int64_t only_k) {
   const auto start = std::chrono::steady_clock::now();
   Clock clock;
   const GemmDevice device = must(cuda_gemm_device());
@@ -318,8 +318,9 @@ int sweep(const char* file, double budget) {
   out << "n,k,m,plan,model_us,us\n";
   for (const auto& shape : kShapes) {
     const std::int64_t n = shape[0], k = shape[1];
+    if (only_k != 0 && k != only_k) continue;
     Data data(n, k, kRows[std::size(kRows) - 1]);
-    const Schedule schedule = must(Schedule::make(k, ChainPolicy{kCudaGemmSegment}));
+    const Schedule schedule = must(Schedule::make(k, ChainPolicy{segment}));
     const KAxis axis = must(kernel_axis(schedule));
     for (const std::int64_t m : kRows) {
       if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > budget) return 0;
@@ -331,7 +332,7 @@ int sweep(const char* file, double budget) {
       double planned = 0;
       for (const GemmPlan& plan : gemm_plans(s, device)) {
         const double cost = gemm_plan_cost(plan, s, device);
-        if (cost > 1.8 * chosen) continue;
+        if (cost > 1.7 * chosen && (plan.tile.rows < 176 || m < 128)) continue;
         const double us = clock.graph(launches, floor > 300 ? 2 : 3, [&](int i, cudaStream_t t) {
           return cuda_gemm(data.call(m, i), schedule, {.stream = t, .path = CudaGemmPath::wgmma, .plan = plan})
               .has_value();
@@ -355,7 +356,9 @@ int main(int argc, char** argv) {
   const std::string part = argc > 1 ? argv[1] : "";
   const double budget = argc > 3 ? std::atof(argv[3]) : 1e9;
   if (argc > 2 && part == "bench") return batchproof::cuda::gpu::bench(argv[2], budget);
-  if (argc > 2 && part == "sweep") return batchproof::cuda::gpu::sweep(argv[2], budget);
-  std::fprintf(stderr, "usage: matmul_bench bench FILE.json | sweep FILE.csv [BUDGET_SECONDS]\n");
+  const std::int64_t segment = argc > 4 ? std::atoll(argv[4]) : batchproof::cuda::kCudaGemmSegment;
+  if (argc > 2 && part == "sweep")
+    return batchproof::cuda::gpu::sweep(argv[2], budget, segment, argc > 5 ? std::atoll(argv[5]) : 0);
+  std::fprintf(stderr, "usage: matmul_bench bench FILE.json | sweep FILE.csv [BUDGET_SECONDS [SEGMENT [K]]]\n");
   return 2;
 }

@@ -9,12 +9,12 @@
 
 namespace batchproof::cuda {
 
-template <MmaType kType, int kN, int kGroups, bool kTree, bool kWeightMn>
+template <MmaType kType, int kN, int kGroups, bool kTree, bool kWeightMn, bool kOne = false>
 GemmInstance gemm_instance() {
-  return {{kN, kGroups, kTree},
+  return {{kN, kGroups, kTree, kOne},
           kWeightMn,
-          GemmKernel<kType, kN, kGroups, kTree, kWeightMn>::kThreads,
-          reinterpret_cast<const void*>(gemm_sm90<kType, kN, kGroups, kTree, kWeightMn>)};
+          GemmKernel<kType, kN, kGroups, kTree, kWeightMn, kOne>::kThreads,
+          reinterpret_cast<const void*>(gemm_sm90<kType, kN, kGroups, kTree, kWeightMn, kOne>)};
 }
 
 template <MmaType kType>
@@ -27,9 +27,10 @@ std::vector<GemmInstance> gemm_instances_narrow() {
 
 template <MmaType kType>
 std::vector<GemmInstance> gemm_instances_wide() {
-  return {gemm_instance<kType, 128, 1, false, false>(), gemm_instance<kType, 128, 2, false, false>(),
-          gemm_instance<kType, 176, 2, false, false>(), gemm_instance<kType, 192, 2, false, false>(),
-          gemm_instance<kType, 128, 2, false, true>(),  gemm_instance<kType, 192, 2, false, true>()};
+  return {gemm_instance<kType, 128, 1, false, false>(),       gemm_instance<kType, 128, 2, false, false>(),
+          gemm_instance<kType, 176, 2, false, false>(),       gemm_instance<kType, 192, 2, false, false>(),
+          gemm_instance<kType, 128, 2, false, true>(),        gemm_instance<kType, 192, 2, false, true>(),
+          gemm_instance<kType, 256, 2, false, false, true>(), gemm_instance<kType, 256, 2, false, true, true>()};
 }
 
 }  // namespace batchproof::cuda

@@ -34,6 +34,7 @@ bool complete(GemmPlan* plan, const GemmShape& shape, const GemmDevice& device) 
   if (plan->cluster_n > 1 && tile.rows / plan->cluster_n % 8 != 0) return false;
   if (tile.tree ? axis.slices % plan->cluster_k != 0 : plan->cluster_k > axis.segments()) return false;
   if (tile.tree != (axis.slices > 1) || (tile.tree && axis.slices > 16)) return false;
+  if (tile.one && axis.segments() > 1) return false;
   int sources = 0, most = 0;
   for (int part = 0; part < plan->cluster_k; ++part) {
     sources += sums_of(*plan, axis, part);
@@ -54,8 +55,11 @@ bool complete(GemmPlan* plan, const GemmShape& shape, const GemmDevice& device) 
 }  // namespace
 
 std::string GemmPlan::name() const {
-  return fmt::format("r{}g{}{} c{} n{}k{} b{}s{}", tile.rows, tile.groups, tile.tree ? "tree" : "", step, cluster_n,
-                     cluster_k, blocks, stages);
+  return fmt::format("r{}g{}{} c{} n{}k{} b{}s{}", tile.rows, tile.groups,
+                     tile.tree  ? "tree"
+                     : tile.one ? "one"
+                                : "",
+                     step, cluster_n, cluster_k, blocks, stages);
 }
 
 Result<KAxis> kernel_axis(const Schedule& schedule) {
@@ -91,11 +95,11 @@ Result<KAxis> kernel_axis(const Schedule& schedule) {
 }
 
 const std::vector<GemmTile>& gemm_tiles(bool weight_mn) {
-  static const std::vector<GemmTile> k_major = {{16, 1, false},  {32, 1, false},  {64, 1, false},
-                                                {128, 1, false}, {128, 2, false}, {176, 2, false},
-                                                {192, 2, false}, {16, 1, true},   {64, 1, true}};
-  static const std::vector<GemmTile> mn_major = {
-      {16, 1, false}, {64, 1, false}, {128, 2, false}, {192, 2, false}, {64, 1, true}};
+  static const std::vector<GemmTile> k_major = {{16, 1, false},  {32, 1, false},       {64, 1, false},  {128, 1, false},
+                                                {128, 2, false}, {176, 2, false},      {192, 2, false}, {16, 1, true},
+                                                {64, 1, true},   {256, 2, false, true}};
+  static const std::vector<GemmTile> mn_major = {{16, 1, false},  {64, 1, false}, {128, 2, false},
+                                                 {192, 2, false}, {64, 1, true},  {256, 2, false, true}};
   return weight_mn ? mn_major : k_major;
 }
 
@@ -174,8 +178,8 @@ double gemm_plan_cost(const GemmPlan& plan, const GemmShape& shape, const GemmDe
 
 namespace {
 
-// Many rows: one block walks all of K, and what counts is how many rounds of tiles there are and how fast a stage fills
-// (48 bytes a cycle, measured for every width).
+// Many rows: one block walks all of K, and what counts is how many rounds of tiles there are and whether a stage takes
+// longer to multiply or to fill (48 bytes a cycle, measured for every width); cycles.
 GemmPlan choose_for_many_rows(const std::vector<GemmPlan>& plans, const GemmShape& shape, const GemmDevice& device) {
   const int cluster_n = shape.m >= 4096 ? 2 : 1;
   const GemmPlan* best = nullptr;
@@ -185,7 +189,9 @@ GemmPlan choose_for_many_rows(const std::vector<GemmPlan>& plans, const GemmShap
     if (plan.cluster_n != (plan.tile.rows >= 176 ? cluster_n : 1)) continue;
     const std::int64_t clusters = ceil_div(shape.m, plan.tile.rows) * ceil_div(shape.n, plan.step * plan.cluster_n);
     const auto rounds = static_cast<double>(ceil_div(clusters, capacity(device, plan.cluster_n, 1)));
-    const double cost = rounds * (plan.tile.rows + plan.step + 8);  // 8: start of a tile
+    const double mma = plan.tile.rows / 2 * 4 * plan.tile.groups, fill = (plan.tile.rows + plan.step) * 128 / 48.0;
+    const double cost = rounds * (std::max(mma, fill) * static_cast<double>(ceil_div(shape.axis.length, kBlockK)) +
+                                  6.0 * plan.tile.rows);
     if (best == nullptr || cost < least) {
       least = cost;
       best = &plan;

@@ -40,6 +40,7 @@ struct GemmTile {
   int rows = 0;    // of y: wgmma's N
   int groups = 0;  // consumer warpgroups, 64 columns of y each
   bool tree = false;
+  bool one = false;  // one accumulator set: for a reduction of one segment
   bool operator==(const GemmTile&) const = default;
 };
 

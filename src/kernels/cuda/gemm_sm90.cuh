@@ -25,14 +25,15 @@
 namespace batchproof::cuda {
 
 // kN: rows of y per tile. kGroups: consumer warpgroups of 64 columns each. kTree: slices merge in a balanced tree.
-// kWeightMn: w is stored (K, N).
-template <MmaType kType, int kN, int kGroups, bool kTree, bool kWeightMn>
+// kWeightMn: w is stored (K, N). kOne: the reduction is one segment, so that there is nothing to merge and the
+// registers of the second accumulator set serve a wider tile.
+template <MmaType kType, int kN, int kGroups, bool kTree, bool kWeightMn, bool kOne>
 struct GemmKernel {
   static constexpr int kColumns = 64 * kGroups;
   static constexpr int kRegs = kN / 2;
   static constexpr int kConsumers = 128 * kGroups;
   static constexpr int kStackLevels = kTree ? 4 : 0;  // tree(16)
-  static constexpr int kLiveRegs = kRegs * (2 + kStackLevels);
+  static constexpr int kLiveRegs = kRegs * (kOne ? 1 : 2 + kStackLevels);
   // Nine warps leave 168 registers a thread; more needs setmaxnreg, and that a producer warpgroup of its own.
   static constexpr bool kRaise = kGroups == 2 && kLiveRegs > 120;
   static constexpr int kThreads = kConsumers + (kRaise ? 128 : 32);
@@ -149,10 +150,11 @@ struct GemmKernel {
     }
   }
 
-  __device__ static void step(float (&acc)[kRegs], std::uint64_t w, std::uint64_t x, int index) {
+  // accumulate 0: acc = the step's product alone, which has the bytes of a start from +0 (tensor_core_rules.h).
+  __device__ static void step(float (&acc)[kRegs], std::uint64_t w, std::uint64_t x, int index, int accumulate) {
     // A K-major step is 32 bytes of each row; an MN-major one is 16 rows of 128 bytes.
     const std::uint64_t w_at = w + static_cast<std::uint64_t>(kWeightMn ? index * 128 : index * 2);
-    Wgmma<kN>::template ss<kType, kWeightMn>(acc, w_at, x + static_cast<std::uint64_t>(index * 2), 1);
+    Wgmma<kN>::template ss<kType, kWeightMn>(acc, w_at, x + static_cast<std::uint64_t>(index * 2), accumulate);
   }
 
   // acc = sum over segment s, from zero.
@@ -161,8 +163,6 @@ struct GemmKernel {
     const int length = p.axis.end(s) - p.axis.begin(s);
     const int blocks = length / kBlockK;
     const int tail = (length % kBlockK + 15) / 16;
-#pragma unroll
-    for (int i = 0; i < kRegs; ++i) acc[i] = 0.0f;
     std::uint32_t previous = 0;
     for (int b = 0; b < blocks; ++b) {
       const std::uint32_t full = smem + l.barriers + ring.slot * 16;
@@ -172,7 +172,7 @@ struct GemmKernel {
       barrier_wait(full, ring.phase);
       wgmma_fence();
 #pragma unroll
-      for (int i = 0; i < 4; ++i) step(acc, w, x, i);
+      for (int i = 0; i < 4; ++i) step(acc, w, x, i, i > 0 || b > 0);
       wgmma_commit();
       wgmma_wait<1>();
       if (previous != 0) release(p, previous, k_index);
@@ -187,7 +187,7 @@ struct GemmKernel {
       barrier_wait(full, ring.phase);
       for (int i = 0; i < tail; ++i) {
         wgmma_fence();
-        step(acc, w, x, i);
+        step(acc, w, x, i, i > 0 || blocks > 0);
         wgmma_commit();
         wgmma_wait<0>();
       }
@@ -442,7 +442,9 @@ struct GemmKernel {
   // Walks segments [s0, s1) of one item; leaves the last merged or unmerged sum in `total`.
   __device__ static void walk(const GemmParams& p, std::uint32_t smem, const GemmLayout& l, int group, int s0, int s1,
                               int k_index, Ring& ring, float (&total)[kRegs]) {
-    if constexpr (kTree) {
+    if constexpr (kOne) {
+      segment(p, smem, l, group, s0, k_index, total, ring);
+    } else if constexpr (kTree) {
       float acc[kRegs];
       float stack[4][kRegs];
       for (int s = s0; s < s1; ++s) {
@@ -559,7 +561,7 @@ struct GemmKernel {
     Ring ring;
     let_next_grid_start();
     if (threadIdx.x >= kConsumers) {
-      if constexpr (kRaise) registers_lower<24>();
+      if constexpr (kRaise) registers_lower<40>();
       const Loader load{p, w_map, x_map, smem, l, n_index, k_index};
       int early = 0;
       if (p.weights_ready && threadIdx.x == kConsumers && first < items)
@@ -574,7 +576,7 @@ struct GemmKernel {
         }
       }
     } else {
-      if constexpr (kRaise) registers_raise<240>();
+      if constexpr (kRaise) registers_raise<232>();
       wait_for_prior_grid();
       for (int i = first; i < items; i += p.clusters)
         consume(p, smem, l, sources, source_count, item_at(p, i, n_index), s0, s1, k_index, ring);
@@ -584,13 +586,13 @@ struct GemmKernel {
   }
 };
 
-template <MmaType kType, int kN, int kGroups, bool kTree, bool kWeightMn>
-__global__ void __launch_bounds__(GemmKernel<kType, kN, kGroups, kTree, kWeightMn>::kThreads,
-                                  GemmKernel<kType, kN, kGroups, kTree, kWeightMn>::kBlocksPerSm)
+template <MmaType kType, int kN, int kGroups, bool kTree, bool kWeightMn, bool kOne>
+__global__ void __launch_bounds__(GemmKernel<kType, kN, kGroups, kTree, kWeightMn, kOne>::kThreads,
+                                  GemmKernel<kType, kN, kGroups, kTree, kWeightMn, kOne>::kBlocksPerSm)
     gemm_sm90(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map,
               const __grid_constant__ GemmParams p) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
-  GemmKernel<kType, kN, kGroups, kTree, kWeightMn>::run(p, w_map, x_map);
+  GemmKernel<kType, kN, kGroups, kTree, kWeightMn, kOne>::run(p, w_map, x_map);
 #endif
 }
 
