@@ -324,6 +324,7 @@ int sanitize() {
   for (const bp_dtype dtype : {BP_BF16, BP_FP16}) {
     every_plan({40, 136, 2100, dtype, BP_BF16, RecipeKind::normal, true, false}, {40}, score);
     every_plan({20, 72, 1024, dtype, BP_FP32, RecipeKind::normal, false, true}, {20}, score);
+    every_plan({300, 136, 200, dtype, BP_FP16, RecipeKind::normal, false, false}, {300}, score);
   }
   return score.failed == 0 ? 0 : 1;
 }

@@ -18,7 +18,7 @@ namespace batchproof::cuda {
 
 // Segment length of the chain schedule for BF16 and FP16, a constant (C1). Long enough that the FP32 merge of two
 // accumulator sets is about 1.5 % of the tensor-core time, short enough that a few rows keep every processor busy.
-constexpr std::int64_t kCudaGemmSegment = 1024;
+constexpr std::int64_t kCudaGemmSegment = 2048;
 
 struct GemmDevice {
   int processors = 132;

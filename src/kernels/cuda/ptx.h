@@ -13,6 +13,10 @@ __device__ inline std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// The warp's number in the block, as a value that the compiler knows to be the same in all its lanes: addresses made of
+// it stay in uniform registers, where the tensor core and the copy engine read them.
+__device__ inline int warp_index() { return __shfl_sync(0xFFFFFFFFu, static_cast<int>(threadIdx.x / 32), 0); }
+
 // ---- mbarrier; addresses are shared::cta addresses ------------------------------------------------------------------
 
 __device__ inline void barrier_init(std::uint32_t barrier, std::uint32_t arrivals) {
