@@ -16,7 +16,7 @@ set(share_dir ${CMAKE_INSTALL_DATADIR}/batchproof)
 # Two archives of objects that are built anyway. The operators are an archive of their own because it must be linked
 # whole: nothing refers to a registration.
 set(layer_objects "")
-foreach(target ${BATCHPROOF_LIBRARIES} batchproof_cuda_sm90 batchproof_cuda_portable)
+foreach(target ${BATCHPROOF_LIBRARIES} ${BATCHPROOF_DEVICE_TARGETS})
   if(TARGET ${target})
     list(APPEND layer_objects $<TARGET_OBJECTS:${target}>)
   endif()
@@ -54,7 +54,8 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/batchproof DESTINATION ${CMAKE_I
 
 # Every operator's suites, with the files that they name.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/ops/ DESTINATION ${share_dir}/ops
-  FILES_MATCHING PATTERN ci.json PATTERN controls.json PATTERN full.json PATTERN "*.npy")
+  FILES_MATCHING PATTERN ci.json PATTERN more.json PATTERN controls.json PATTERN full.json PATTERN cuda.json
+  PATTERN cuda_controls.json PATTERN "*.npy")
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/schema DESTINATION ${share_dir} FILES_MATCHING PATTERN "*.schema.json")
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
@@ -67,6 +68,11 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/batchproof-config
 install(FILES ${PROJECT_BINARY_DIR}/package/batchproof-config.cmake
   ${PROJECT_BINARY_DIR}/package/batchproof-config-version.cmake ${PROJECT_SOURCE_DIR}/cmake/BatchproofAddSuite.cmake
   DESTINATION ${package_dir})
+
+set(pc_cuda_libs "")
+if(BATCHPROOF_HAVE_CUDA)
+  set(pc_cuda_libs " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt")
+endif()
 
 # pkg-config. The prefix is found from where the .pc file lies.
 file(RELATIVE_PATH pc_to_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)

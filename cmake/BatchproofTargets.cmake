@@ -2,14 +2,18 @@
 # A folder is a target; a file's suffix says what it is:
 #   *_test.cc   tests (GoogleTest)          *_bench.cc   benchmarks (Google Benchmark)
 #   *_avx2.cc   compiled for AVX2 + FMA     *_avx512.cc  compiled for AVX-512
+#   *.cu        device code, and *.cu.cc host code with CUDA's headers: where nvcc is (BatchproofCuda.cmake)
 #   other *.cc  the library                 testdata/*.c a shared library each, which tests load
 # Files for an instruction set are compiled only where the target processor family is x86-64.
 
 set(BATCHPROOF_LIBRARIES "" CACHE INTERNAL "")
+set(BATCHPROOF_DEVICE_TARGETS "" CACHE INTERNAL "")  # object libraries of the layers' device code
 
 function(batchproof_split_sources folder)
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${folder}/*.cc)
-  list(FILTER all EXCLUDE REGEX "\\.cu\\.cc$")  # host code that needs CUDA: BatchproofCuda.cmake
+  if(NOT BATCHPROOF_HAVE_CUDA)
+    list(FILTER all EXCLUDE REGEX "\\.cu\\.cc$")
+  endif()
   set(tests ${all})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   set(benches ${all})
@@ -116,10 +120,15 @@ function(batchproof_layer name)
   set(folder ${PROJECT_SOURCE_DIR}/src/${name})
   batchproof_split_sources(${folder})
   set(lower ${BATCHPROOF_LIBRARIES})
-  add_library(batchproof_${name} STATIC ${split_sources})
+  batchproof_device_code(batchproof_${name} ${folder} device)
+  list(TRANSFORM device REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE device_objects)
+  add_library(batchproof_${name} STATIC ${split_sources} ${device_objects})
+  set_target_properties(batchproof_${name} PROPERTIES LINKER_LANGUAGE CXX)
   target_link_libraries(batchproof_${name} PUBLIC batchproof_flags ${lower}
-    fmt::fmt nlohmann_json::nlohmann_json tl::expected pugixml::pugixml Threads::Threads ${XXHASH_LIBRARY})
+    fmt::fmt nlohmann_json::nlohmann_json tl::expected pugixml::pugixml Threads::Threads ${XXHASH_LIBRARY}
+    $<$<BOOL:${BATCHPROOF_HAVE_CUDA}>:CUDA::cudart_static>)
   set(BATCHPROOF_LIBRARIES batchproof_${name} ${lower} CACHE INTERNAL "")
+  set(BATCHPROOF_DEVICE_TARGETS ${BATCHPROOF_DEVICE_TARGETS} ${device} CACHE INTERNAL "")
   include(${folder}/layer.cmake OPTIONAL)  # what one layer needs beyond its sources
   batchproof_add_tests(${name} batchproof_${name} ${split_tests})
   batchproof_add_testdata(${name} ${folder} "${split_tests}")
@@ -137,8 +146,11 @@ function(batchproof_operators folder)
       add_library(op_${name} OBJECT ${split_sources})
       target_link_libraries(op_${name} PUBLIC ${BATCHPROOF_LIBRARIES})
       list(APPEND targets op_${name})
-      batchproof_add_tests(${name} "op_${name};${BATCHPROOF_LIBRARIES}" ${split_tests})
-      batchproof_add_benches(${name} "op_${name};${BATCHPROOF_LIBRARIES}" ${split_benches})
+      batchproof_device_code(op_${name} ${child} device)
+      list(APPEND targets ${device})
+      set(objects op_${name} ${device})
+      batchproof_add_tests(${name} "${objects};${BATCHPROOF_LIBRARIES}" ${split_tests})
+      batchproof_add_benches(${name} "${objects};${BATCHPROOF_LIBRARIES}" ${split_benches})
     endif()
   endforeach()
   set(BATCHPROOF_OPERATOR_TARGETS ${targets} CACHE INTERNAL "")

@@ -2,6 +2,8 @@
 //
 // matmul: y(M, N) = x1(M, K) . x2(K, N) + bias(N) on one rank, with the scales of quantised inputs. The table, its CPU
 // implementations and its controls.
+#include "ops/matmul/matmul.h"
+
 #include <fmt/format.h>
 
 #include <string>
@@ -13,6 +15,7 @@
 #include "src/kernels/cpu/linear_controls.h"
 #include "src/kernels/cpu/linear_ports.h"
 #include "src/kernels/cpu/scaled_linear.h"
+#include "src/kernels/cuda/gemm_plan.h"
 
 namespace batchproof {
 namespace {
@@ -68,6 +71,7 @@ constexpr bp_dtype_mode kDtypeModes[] = {{"fp32", kFp32Mode},   {"bf16", kBf16Mo
 struct Plan {
   LinearSchedule schedule;
   LinearDefect defect = LinearDefect::none;
+  const CudaMatmulPlan* cuda = nullptr;  // of an implementation with BP_IMPL_CUDA
 };
 
 constexpr std::int64_t kTreeSlices = 16;
@@ -86,8 +90,48 @@ constexpr Plan kArrivalOrder = {{}, LinearDefect::arrival_order};
 
 constexpr const char* kWitnessId = "cpu-fp32fma-chain2";
 
+// On CUDA the generation is part of the id: its tensor cores sum one step in their own way.
+constexpr std::int64_t kCudaWitnessSegment = 16;  // one tensor-core step: alive from K = 17 on
+struct CudaPlans {
+  CudaMatmulPlan chain{cuda::kCudaGemmSegment, 0, 9, false, CudaMatmulDefect::none};
+  CudaMatmulPlan tree{cuda::kCudaGemmSegment, kTreeSlices, 9, false, CudaMatmulDefect::none};
+  CudaMatmulPlan portable{cuda::kCudaGemmSegment, 0, 9, true, CudaMatmulDefect::none};
+  CudaMatmulPlan older{cuda::kCudaGemmSegment, 0, 8, true, CudaMatmulDefect::none};
+  CudaMatmulPlan fast{0, 0, 9, false, CudaMatmulDefect::none};
+  CudaMatmulPlan witness{kCudaWitnessSegment, 0, 9, false, CudaMatmulDefect::none};
+  CudaMatmulPlan older_witness{kCudaWitnessSegment, 0, 8, true, CudaMatmulDefect::none};
+};
+constexpr CudaPlans kCudaPlans;
+
+template <CudaMatmulDefect kDefect>
+struct CudaControl {
+  static constexpr CudaMatmulPlan kCuda{cuda::kCudaGemmSegment, 0, 9, false, kDefect};
+  static constexpr Plan kPlan{{0, 0}, LinearDefect::none, &kCuda};
+};
+constexpr Plan kCudaChain{{0, 0}, LinearDefect::none, &kCudaPlans.chain};
+constexpr Plan kCudaTree{{0, 0}, LinearDefect::none, &kCudaPlans.tree};
+constexpr Plan kCudaPortable{{0, 0}, LinearDefect::none, &kCudaPlans.portable};
+constexpr Plan kCudaOlder{{0, 0}, LinearDefect::none, &kCudaPlans.older};
+constexpr Plan kCudaFast{{0, 0}, LinearDefect::none, &kCudaPlans.fast};
+constexpr Plan kCudaWitness{{0, 0}, LinearDefect::none, &kCudaPlans.witness};
+constexpr Plan kCudaOlderWitness{{0, 0}, LinearDefect::none, &kCudaPlans.older_witness};
+
+constexpr const char* kCudaWitnessId = "cuda-sm90-chain16";
+constexpr const char* kCudaOlderWitnessId = "cuda-sm80-mma-chain16";
+
 constexpr bp_implementation control(const char* id, const char* defect, const Plan& plan) {
   return {id, "a deliberately variant matrix product", defect, BP_MODE_INVARIANT, 0, kWitnessId, &plan};
+}
+
+template <CudaMatmulDefect kDefect>
+constexpr bp_implementation cuda_control(const char* id, const char* defect) {
+  return {id,
+          "a deliberately variant matrix product on CUDA",
+          defect,
+          BP_MODE_INVARIANT,
+          BP_IMPL_CUDA,
+          kCudaWitnessId,
+          &CudaControl<kDefect>::kPlan};
 }
 
 constexpr bp_implementation kImplementations[] = {
@@ -106,7 +150,39 @@ constexpr bp_implementation kImplementations[] = {
     control("control-promotion-interval", "partial sums join the FP32 sum every 128 up to 16 rows and every 512 above",
             kPromotionInterval),
     control("control-arrival-order", "segment sums merge in an order that changes from call to call", kArrivalOrder),
-    {kWitnessId, "as chain256 with segments of 2", nullptr, BP_MODE_INVARIANT, BP_IMPL_WITNESS, nullptr, &kWitness}};
+    {kWitnessId, "as chain256 with segments of 2", nullptr, BP_MODE_INVARIANT, BP_IMPL_WITNESS, nullptr, &kWitness},
+    {"cuda-sm90-chain2048", "tensor cores (wgmma, else mma.sync), FP32 sums, segments of 2048 merged one by one",
+     nullptr, BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaWitnessId, &kCudaChain},
+    {"cuda-sm90-tree16-chain2048", "the same in 16 slices merged as a balanced tree; K a multiple of 256", nullptr,
+     BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaWitnessId, &kCudaTree},
+    {"cuda-sm90-mma-chain2048", "as cuda-sm90-chain2048, through mma.sync alone: the same bytes", nullptr,
+     BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaWitnessId, &kCudaPortable},
+    {"cuda-sm80-mma-chain2048", "the same through mma.sync on compute capability 8.x: other bytes", nullptr,
+     BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaOlderWitnessId, &kCudaOlder},
+    {"cuda-fast", "segments chosen from M and the device: not batch invariant", nullptr, BP_MODE_FAST, BP_IMPL_CUDA,
+     kCudaWitnessId, &kCudaFast},
+    cuda_control<CudaMatmulDefect::segment_follows_rows>("cuda-control-rows", "other segments from 17 rows on"),
+    cuda_control<CudaMatmulDefect::segment_follows_position>("cuda-control-position", "odd rows take other segments"),
+    cuda_control<CudaMatmulDefect::segment_follows_alignment>(
+        "cuda-control-alignment", "other segments where x1 does not begin at a multiple of 64 bytes"),
+    cuda_control<CudaMatmulDefect::segment_follows_calls>("cuda-control-calls",
+                                                          "every second call takes other segments"),
+    cuda_control<CudaMatmulDefect::segment_follows_stream>("cuda-control-stream",
+                                                           "other segments on every stream but the first"),
+    cuda_control<CudaMatmulDefect::segment_follows_capture>("cuda-control-capture", "other segments while captured"),
+    cuda_control<CudaMatmulDefect::segment_follows_processors>("cuda-control-processors",
+                                                               "other segments below 100 processors"),
+    cuda_control<CudaMatmulDefect::stale_memo>(
+        "cuda-control-stale-memo", "the key of the plan memo lacks the mode: a plan of fast mode is reused"),
+    cuda_control<CudaMatmulDefect::neighbour_leak>("cuda-control-neighbour-leak",
+                                                   "1/16 of the next row's first element is added"),
+    cuda_control<CudaMatmulDefect::nan_leak>("cuda-control-nan-leak", "0 * (element of the next row) is added"),
+    cuda_control<CudaMatmulDefect::workspace_leak>("cuda-control-workspace-leak",
+                                                   "0 * (workspace that nothing wrote) is added"),
+    {kCudaWitnessId, "as cuda-sm90-chain2048 with segments of 16", nullptr, BP_MODE_INVARIANT,
+     BP_IMPL_WITNESS | BP_IMPL_CUDA, nullptr, &kCudaWitness},
+    {kCudaOlderWitnessId, "as cuda-sm80-mma-chain2048 with segments of 16", nullptr, BP_MODE_INVARIANT,
+     BP_IMPL_WITNESS | BP_IMPL_CUDA, nullptr, &kCudaOlderWitness}};
 
 // Row counts at which the CPU product takes another path.
 constexpr std::int64_t kThresholds[] = {13, 129};
@@ -140,6 +216,8 @@ bp_status validate(const bp_problem* problem, char* error, size_t error_size) {
 
 // Only the workspace control reads any; it is N floats.
 size_t workspace_size(const bp_implementation* implementation, const bp_problem* problem, int32_t /*rank*/) {
+  const CudaMatmulPlan* cuda = plan_of(implementation).cuda;
+  if (cuda != nullptr) return cuda->defect == CudaMatmulDefect::workspace_leak ? sizeof(float) : 0;
   if (plan_of(implementation).defect != LinearDefect::stale_workspace_leak) return 0;
   return static_cast<size_t>(bp_axis_value(problem, "N")) * sizeof(float);
 }
@@ -158,6 +236,15 @@ ScaledLinear linear_of(const bp_context* context, const bp_tensor* tensors) {
 }
 
 Result<void> multiply(const bp_context* context, const bp_tensor* tensors) {
+  if (const CudaMatmulPlan* cuda = plan_of(context->implementation).cuda) {
+#ifdef BATCHPROOF_HAVE_CUDA
+    return cuda_matmul(*cuda, context, tensors);
+#else
+    (void)cuda;
+    return fail(Error::Kind::environment,
+                fmt::format("{} is not in this build: it has no CUDA", context->implementation->id));
+#endif
+  }
   const Plan& plan = plan_of(context->implementation);
   LinearSchedule order = plan.schedule;
   if (context->implementation->mode == BP_MODE_FAST) {
@@ -184,6 +271,14 @@ bp_status reference(const bp_context* context, const bp_tensor* tensors) {
 
 // Controls claim what the invariant implementations promise: that is their lie.
 uint32_t promises(const bp_implementation* implementation, const bp_problem* problem, const bp_device* device) {
+  if (const CudaMatmulPlan* cuda = plan_of(implementation).cuda) {
+#ifdef BATCHPROOF_HAVE_CUDA
+    return cuda_matmul_promises(*cuda, implementation->mode, problem, device);
+#else
+    (void)cuda;
+    return 0;
+#endif
+  }
   if (device->memory != BP_MEMORY_HOST) return 0;
   constexpr uint32_t kAlways = BP_REPEAT | BP_NEIGHBOURS | BP_POSITION | BP_POISON | BP_ALIGNMENT | BP_THREADS;
   if (implementation->mode == BP_MODE_FAST) return kAlways;
@@ -203,7 +298,7 @@ const bp_operator kMatmul = {.abi_version = BP_ABI_VERSION,
                              .row_count_axis = "M",
                              .aliases = "Matmul, MatMul, Mm",
                              .ignored_attrs = nullptr,
-                             .flags = BP_OP_THREAD_SAFE,
+                             .flags = BP_OP_THREAD_SAFE | BP_OP_GRAPH_SAFE,
                              .port_count = kPortCount,
                              .ports = kPorts,
                              .axis_count = std::size(kAxes),

@@ -31,7 +31,11 @@ struct RunRequest {
   const Problem* problem = nullptr;
   bp_mode mode = BP_MODE_INVARIANT;
   bp_comm_mode comm_mode = BP_COMM_OFF;
-  int threads = 1;         // per rank
+  int threads = 1;  // per rank
+  // For implementations on a device; the host's own calls know none of these.
+  int stream = 0;          // 1: another stream than usual, while the usual one is busy
+  bool captured = false;   // captured, replayed on other inputs, then replayed on these
+  int processors = 0;      // streaming multiprocessors that the call may use; 0: all
   bool reference = false;  // the FP64 reference instead of run
   // What the workspace holds when the call begins; none: what the last call left there.
   std::optional<std::uint8_t> workspace_fill = std::uint8_t{0};
@@ -70,8 +74,10 @@ class OperatorHost {
 
 // The implementation of that id, or nullptr.
 const bp_implementation* find_implementation(const bp_operator& table, const std::string& id);
-// The first implementation of a mode that is neither a control nor a witness nor a peer, or nullptr.
-const bp_implementation* default_implementation(const bp_operator& table, bp_mode mode);
+// The first implementation of a mode, on a CUDA device or not, that is neither a control nor a witness nor a peer; or
+// nullptr.
+const bp_implementation* default_implementation(const bp_operator& table, bp_mode mode, bool on_cuda = false);
+inline bool runs_on_cuda(const bp_implementation& implementation) { return (implementation.flags & BP_IMPL_CUDA) != 0; }
 
 }  // namespace batchproof
 

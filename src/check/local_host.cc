@@ -24,11 +24,11 @@ const bp_implementation* find_implementation(const bp_operator& table, const std
   return nullptr;
 }
 
-const bp_implementation* default_implementation(const bp_operator& table, bp_mode mode) {
+const bp_implementation* default_implementation(const bp_operator& table, bp_mode mode, bool on_cuda) {
   for (std::uint32_t i = 0; i < table.implementation_count; ++i) {
     const bp_implementation& candidate = table.implementations[i];
-    if (candidate.mode == mode && candidate.defect == nullptr &&
-        (candidate.flags & (BP_IMPL_WITNESS | BP_IMPL_PEER)) == 0)
+    const bool by_id_alone = (candidate.flags & (BP_IMPL_WITNESS | BP_IMPL_PEER)) != 0;
+    if (candidate.mode == mode && candidate.defect == nullptr && !by_id_alone && runs_on_cuda(candidate) == on_cuda)
       return &candidate;
   }
   return nullptr;
@@ -69,7 +69,11 @@ std::optional<std::vector<bp_location>> LocalHost::locate(const Problem& problem
 Result<std::uint32_t> LocalHost::promises(const bp_implementation& implementation, const Problem& problem) {
   if (table_->promises == nullptr) return 0u;
   const Problem::View view(problem);
-  return table_->promises(&implementation, view.get(), &device_of(*table_));
+  if (!runs_on_cuda(implementation)) return table_->promises(&implementation, view.get(), &device_of(*table_));
+  if (device_ == nullptr) return fail(Error::Kind::environment, needs_device(implementation));
+  // A promise may rest on a probe of the device.
+  if (auto entered = device_->enter(); !entered) return tl::unexpected(entered.error());
+  return table_->promises(&implementation, view.get(), &device_->description());
 }
 
 Result<Memory> LocalHost::allocate(std::size_t bytes) { return allocate_host_memory(bytes); }

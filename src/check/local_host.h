@@ -18,8 +18,9 @@ namespace batchproof {
 
 class LocalHost final : public OperatorHost {
  public:
-  explicit LocalHost(const bp_operator* table, RankHooks hooks = {})
-      : table_(table), runner_(table, std::move(hooks)) {}
+  // `device`: where implementations with BP_IMPL_CUDA run; nullptr: they are refused.
+  explicit LocalHost(const bp_operator* table, RankHooks hooks = {}, Device* device = nullptr)
+      : table_(table), device_(device), runner_(table, std::move(hooks), device) {}
 
   const bp_operator& table() const override { return *table_; }
   Result<void> validate(const Problem& problem) override;
@@ -36,6 +37,7 @@ class LocalHost final : public OperatorHost {
   RankTeam& team(int world);
 
   const bp_operator* table_;
+  Device* device_;
   std::map<int, std::unique_ptr<RankTeam>> teams_;
   RankRunner runner_;
 };

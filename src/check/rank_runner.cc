@@ -26,6 +26,12 @@ constexpr int kToHost = 1;
 const bp_device kCpu = {sizeof(bp_device), BP_MEMORY_HOST, 0, 0, "cpu"};
 const bp_device kOpaque = {sizeof(bp_device), BP_MEMORY_OPAQUE, 0, 0, "opaque"};
 
+// Bytes in front of a tensor in device memory: a guard, and as much more as puts it where the host's copy lies between
+// 64-byte boundaries. Memory of the operator's own begins with its elements: its pointers are no addresses.
+std::size_t front_bytes(bool device, const void* host) {
+  return device ? kGuardBytes + reinterpret_cast<std::uintptr_t>(host) % kAlignment : 0;
+}
+
 bool guard_intact(const std::byte* guard) {
   for (std::size_t i = 0; i < kGuardBytes; ++i) {
     if (guard[i] != static_cast<std::byte>(kGuardPattern)) return false;
@@ -54,24 +60,37 @@ std::size_t storage_bytes(const bp_tensor& tensor) {
   return dtype_bytes(tensor.dtype, last + 1);
 }
 
-RankRunner::RankRunner(const bp_operator* table, RankHooks hooks) : table_(table), hooks_(std::move(hooks)) {
+std::string needs_device(const bp_implementation& implementation) {
+  return fmt::format("{} runs on a CUDA device; choose one with --device cuda", implementation.id);
+}
+
+RankRunner::RankRunner(const bp_operator* table, RankHooks hooks, Device* device)
+    : table_(table), hooks_(std::move(hooks)), device_(device) {
   if (!hooks_.allocate) hooks_.allocate = allocate_host_memory;
 }
 
 RankRunner::~RankRunner() {
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    const auto release = [&](OwnMemory& memory) {
-      if (memory.data != nullptr) table_->release(memory.data, static_cast<std::int32_t>(rank));
-    };
-    release(ranks_[rank]->own_workspace);
-    for (OwnMemory& memory : ranks_[rank]->own_tensors) release(memory);
+    for (const bool device : {false, true}) {
+      Rank::Side& memory = side({static_cast<int>(rank), device, nullptr});
+      const auto release = [&](const OwnMemory& each) {
+        if (each.data == nullptr) return;
+        if (device)
+          device_->release(each.data);
+        else
+          table_->release(each.data, static_cast<std::int32_t>(rank));
+      };
+      release(memory.workspace);
+      for (const OwnMemory& each : memory.tensors) release(each);
+    }
   }
 }
 
 void RankRunner::prepare(int world) {
   while (ranks_.size() < static_cast<std::size_t>(world)) {
     auto rank = std::make_unique<Rank>();
-    rank->own_tensors.resize(table_->port_count);
+    rank->own.tensors.resize(table_->port_count);
+    rank->on_device.tensors.resize(table_->port_count);
     ranks_.push_back(std::move(rank));
   }
 }
@@ -98,15 +117,25 @@ auto RankRunner::guarded(const char* function, const Call& call) -> Result<declt
   }
 }
 
-Result<void> RankRunner::grow(OwnMemory* memory, std::size_t bytes, int rank) {
+Result<void> RankRunner::grow(OwnMemory* memory, std::size_t bytes, const Place& place) {
   if (memory->data != nullptr && memory->bytes >= bytes) return {};
   if (memory->data != nullptr) {
     void* old = memory->data;
     *memory = OwnMemory{};
-    auto done = guarded("release", [&] { return table_->release(old, rank), true; });
-    if (!done) return tl::unexpected(done.error());
+    if (place.device) {
+      device_->release(old);
+    } else {
+      auto done = guarded("release", [&] { return table_->release(old, place.rank), true; });
+      if (!done) return tl::unexpected(done.error());
+    }
   }
-  auto data = guarded("alloc", [&] { return table_->alloc(bytes, rank); });
+  if (place.device) {
+    auto data = device_->allocate(bytes);
+    if (!data) return tl::unexpected(data.error());
+    *memory = OwnMemory{*data, bytes};
+    return {};
+  }
+  auto data = guarded("alloc", [&] { return table_->alloc(bytes, place.rank); });
   if (!data) return tl::unexpected(data.error());
   if (*data == nullptr)
     return fail(Error::Kind::operation,
@@ -115,9 +144,11 @@ Result<void> RankRunner::grow(OwnMemory* memory, std::size_t bytes, int rank) {
   return {};
 }
 
-Result<void> RankRunner::copy(void* to, const void* from, std::size_t bytes, int direction, int rank,
+Result<void> RankRunner::copy(void* to, const void* from, std::size_t bytes, int direction, const Place& place,
                               const char* what) {
-  auto status = guarded("copy", [&] { return table_->copy(to, from, bytes, direction, rank); });
+  if (place.device)
+    return direction == kToDevice ? device_->copy_in(to, from, bytes) : device_->copy_out(to, from, bytes);
+  auto status = guarded("copy", [&] { return table_->copy(to, from, bytes, direction, place.rank); });
   if (!status) return tl::unexpected(status.error());
   if (*status != BP_OK)
     return fail(Error::Kind::operation,
@@ -126,8 +157,9 @@ Result<void> RankRunner::copy(void* to, const void* from, std::size_t bytes, int
   return {};
 }
 
-Result<void> RankRunner::synchronise(int rank) {
-  auto status = guarded("synchronise", [&] { return table_->synchronise(rank); });
+Result<void> RankRunner::synchronise(const Place& place) {
+  if (place.device) return device_->synchronise(place.stream);
+  auto status = guarded("synchronise", [&] { return table_->synchronise(place.rank); });
   if (!status) return tl::unexpected(status.error());
   if (*status != BP_OK)
     return fail(Error::Kind::operation, fmt::format("{} returned status {} from synchronise", table_->name, *status));
@@ -149,82 +181,94 @@ Result<std::byte*> RankRunner::host_workspace(const RunRequest& request, int ran
   return memory.data + kGuardBytes;
 }
 
-Result<void*> RankRunner::own_workspace(const RunRequest& request, int rank, std::size_t bytes) {
-  Rank& state = *ranks_[rank];
-  const bool fresh = state.own_workspace.bytes < bytes + kGuardBytes;
-  if (auto grown = grow(&state.own_workspace, bytes + kGuardBytes, rank); !grown) return tl::unexpected(grown.error());
-  state.staging.resize(bytes + kGuardBytes);
+Result<void*> RankRunner::own_workspace(const RunRequest& request, const Place& place, std::size_t bytes) {
+  OwnMemory& memory = side(place).workspace;
+  std::vector<std::byte>& staging = ranks_[static_cast<std::size_t>(place.rank)]->staging;
+  const std::size_t front = front_bytes(place.device, nullptr);
+  const std::size_t whole = front + bytes + kGuardBytes;
+  const bool fresh = memory.bytes < whole;
+  if (auto grown = grow(&memory, whole, place); !grown) return tl::unexpected(grown.error());
+  staging.resize(whole);
   if (request.workspace_fill || fresh) {
-    std::memset(state.staging.data(), request.workspace_fill.value_or(0), bytes);
+    std::memset(staging.data() + front, request.workspace_fill.value_or(0), bytes);
   } else {
-    // What the last call left there stays; only the guard is new.
-    auto read = copy(state.staging.data(), state.own_workspace.data, bytes, kToHost, rank, "the workspace");
+    // What the last call left there stays; only the guards are new.
+    auto read = copy(staging.data(), memory.data, front + bytes, kToHost, place, "the workspace");
     if (!read) return tl::unexpected(read.error());
-    if (auto done = synchronise(rank); !done) return tl::unexpected(done.error());
+    if (auto done = synchronise(place); !done) return tl::unexpected(done.error());
   }
-  std::memset(state.staging.data() + bytes, kGuardPattern, kGuardBytes);
-  auto written =
-      copy(state.own_workspace.data, state.staging.data(), bytes + kGuardBytes, kToDevice, rank, "the workspace");
+  std::memset(staging.data(), kGuardPattern, front);
+  std::memset(staging.data() + front + bytes, kGuardPattern, kGuardBytes);
+  auto written = copy(memory.data, staging.data(), whole, kToDevice, place, "the workspace");
   if (!written) return tl::unexpected(written.error());
-  if (auto done = synchronise(rank); !done) return tl::unexpected(done.error());
-  return state.own_workspace.data;
+  if (auto done = synchronise(place); !done) return tl::unexpected(done.error());
+  return place.device ? static_cast<void*>(static_cast<std::byte*>(memory.data) + front) : memory.data;
 }
 
-Result<void> RankRunner::upload(int rank, std::vector<bp_tensor>* tensors) {
-  Rank& state = *ranks_[rank];
+Result<void> RankRunner::upload(const Place& place, std::vector<bp_tensor>* tensors,
+                                std::optional<std::uint8_t> stale) {
+  std::vector<std::byte>& staging = ranks_[static_cast<std::size_t>(place.rank)]->staging;
   for (std::uint32_t port = 0; port < table_->port_count; ++port) {
     bp_tensor& tensor = (*tensors)[port];
     if (tensor.dtype == BP_NONE) continue;
     const std::size_t bytes = storage_bytes(tensor);
-    OwnMemory& memory = state.own_tensors[port];
-    if (auto grown = grow(&memory, bytes + kGuardBytes, rank); !grown) return grown;
-    state.staging.resize(bytes + kGuardBytes);
-    if (bytes > 0) std::memcpy(state.staging.data(), tensor.data, bytes);
-    std::memset(state.staging.data() + bytes, kGuardPattern, kGuardBytes);
-    auto done =
-        copy(memory.data, state.staging.data(), state.staging.size(), kToDevice, rank, table_->ports[port].name);
+    const std::size_t front = front_bytes(place.device, tensor.data);
+    OwnMemory& memory = side(place).tensors[port];
+    if (auto grown = grow(&memory, front + bytes + kGuardBytes, place); !grown) return grown;
+    staging.resize(front + bytes + kGuardBytes);
+    std::memset(staging.data(), kGuardPattern, front);
+    if (stale)
+      std::memset(staging.data() + front, *stale, bytes);
+    else if (bytes > 0)
+      std::memcpy(staging.data() + front, tensor.data, bytes);
+    std::memset(staging.data() + front + bytes, kGuardPattern, kGuardBytes);
+    auto done = copy(memory.data, staging.data(), staging.size(), kToDevice, place, table_->ports[port].name);
     if (!done) return done;
     // The staging memory is used again for the next port.
-    if (done = synchronise(rank); !done) return done;
-    tensor.data = memory.data;
-    tensor.memory = BP_MEMORY_OPAQUE;
+    if (done = synchronise(place); !done) return done;
+    tensor.data = place.device ? static_cast<void*>(static_cast<std::byte*>(memory.data) + front) : memory.data;
+    tensor.memory = place.device ? BP_MEMORY_CUDA : BP_MEMORY_OPAQUE;
   }
   return {};
 }
 
-Result<void> RankRunner::download(int rank, const std::vector<bp_tensor>& host_tensors) {
-  Rank& state = *ranks_[rank];
+Result<void> RankRunner::download(const Place& place, const std::vector<bp_tensor>& host_tensors) {
+  std::vector<std::byte>& staging = ranks_[static_cast<std::size_t>(place.rank)]->staging;
   for (std::uint32_t port = 0; port < table_->port_count; ++port) {
     const bp_tensor& tensor = host_tensors[port];
     if (tensor.dtype == BP_NONE) continue;
     const char* name = table_->ports[port].name;
     const std::size_t bytes = storage_bytes(tensor);
-    state.staging.resize(bytes + kGuardBytes);
-    auto done = copy(state.staging.data(), state.own_tensors[port].data, state.staging.size(), kToHost, rank, name);
+    const std::size_t front = front_bytes(place.device, tensor.data);
+    staging.resize(front + bytes + kGuardBytes);
+    auto done = copy(staging.data(), side(place).tensors[port].data, staging.size(), kToHost, place, name);
     if (!done) return done;
-    if (done = synchronise(rank); !done) return done;
-    if (!guard_intact(state.staging.data() + bytes))
+    if (done = synchronise(place); !done) return done;
+    if (place.device && !guard_intact(staging.data() + front - kGuardBytes))
+      return fail(Error::Kind::operation, fmt::format("{} wrote in front of {}", table_->name, name));
+    if (!guard_intact(staging.data() + front + bytes))
       return fail(Error::Kind::operation, fmt::format("{} wrote behind the end of {}", table_->name, name));
     if (bytes == 0) continue;
     if (table_->ports[port].kind == BP_OUTPUT) {
-      std::memcpy(tensor.data, state.staging.data(), bytes);
-    } else if (std::memcmp(tensor.data, state.staging.data(), bytes) != 0) {
+      std::memcpy(tensor.data, staging.data() + front, bytes);
+    } else if (std::memcmp(tensor.data, staging.data() + front, bytes) != 0) {
       return fail(Error::Kind::operation, fmt::format("{} changed its input {}", table_->name, name));
     }
   }
   return {};
 }
 
-Result<void> RankRunner::check_workspace(int rank, std::size_t bytes) {
-  Rank& state = *ranks_[rank];
+Result<void> RankRunner::check_workspace(const Place& place, bool own_memory, std::size_t bytes) {
+  Rank& state = *ranks_[static_cast<std::size_t>(place.rank)];
   bool intact = true;
-  if (table_->alloc != nullptr) {
-    state.staging.resize(bytes + kGuardBytes);
+  if (own_memory) {
+    const std::size_t front = front_bytes(place.device, nullptr);
+    state.staging.resize(front + bytes + kGuardBytes);
     auto read =
-        copy(state.staging.data(), state.own_workspace.data, bytes + kGuardBytes, kToHost, rank, "the workspace");
+        copy(state.staging.data(), side(place).workspace.data, state.staging.size(), kToHost, place, "the workspace");
     if (!read) return read;
-    if (read = synchronise(rank); !read) return read;
-    intact = guard_intact(state.staging.data() + bytes);
+    if (read = synchronise(place); !read) return read;
+    intact = guard_intact(state.staging.data() + front + bytes) && (front == 0 || guard_intact(state.staging.data()));
   } else {
     const std::byte* data = state.workspace.data;
     intact = guard_intact(data) && guard_intact(data + kGuardBytes + bytes);
@@ -233,9 +277,31 @@ Result<void> RankRunner::check_workspace(int rank, std::size_t bytes) {
   return fail(Error::Kind::operation, fmt::format("{} wrote outside its workspace of {} bytes", table_->name, bytes));
 }
 
+Result<void> RankRunner::run_captured(const Place& place, const std::vector<bp_tensor>& host_tensors,
+                                      const std::function<Result<void>()>& call) {
+  constexpr std::uint8_t kNan = 0xFF;  // in every float dtype
+  auto captured = device_->capture(place.stream, call);
+  if (!captured) return tl::unexpected(captured.error());
+  for (const std::optional<std::uint8_t> stale : {std::optional<std::uint8_t>(kNan), std::optional<std::uint8_t>()}) {
+    std::vector<bp_tensor> again = host_tensors;  // the same memory as before
+    if (auto done = upload(place, &again, stale); !done) return done;
+    if (auto done = (*captured)->replay(place.stream); !done) return done;
+    if (auto done = synchronise(place); !done) return done;
+  }
+  return {};
+}
+
 Result<RunOutcome> RankRunner::run(const RunRequest& request, const bp_problem* problem, int rank,
                                    const bp_comm& comm) {
-  const bool own_memory = table_->alloc != nullptr;
+  Place place{rank, table_->alloc == nullptr && runs_on_cuda(*request.implementation) && !request.reference, nullptr};
+  const bool own_memory = table_->alloc != nullptr || place.device;
+  if (place.device) {
+    if (device_ == nullptr) return fail(Error::Kind::environment, needs_device(*request.implementation));
+    if (auto entered = device_->enter(); !entered) return tl::unexpected(entered.error());
+    auto stream = device_->stream(rank, request.stream);
+    if (!stream) return tl::unexpected(stream.error());
+    place.stream = *stream;
+  }
   FpEnvGuard environment;
   std::size_t workspace_bytes = 0;
   if (table_->workspace_size != nullptr && !request.reference) {
@@ -246,7 +312,7 @@ Result<RunOutcome> RankRunner::run(const RunRequest& request, const bp_problem* 
   }
   void* workspace = nullptr;
   if (own_memory && workspace_bytes > 0) {
-    auto memory = own_workspace(request, rank, workspace_bytes);
+    auto memory = own_workspace(request, place, workspace_bytes);
     if (!memory) return tl::unexpected(memory.error());
     workspace = *memory;
   } else if (!own_memory) {
@@ -257,7 +323,7 @@ Result<RunOutcome> RankRunner::run(const RunRequest& request, const bp_problem* 
   }
   std::vector<bp_tensor> tensors = request.tensors[rank];
   if (own_memory) {
-    if (auto done = upload(rank, &tensors); !done) return tl::unexpected(done.error());
+    if (auto done = upload(place, &tensors, std::nullopt); !done) return tl::unexpected(done.error());
   }
 
   std::array<char, kTextBytes> error{};
@@ -267,6 +333,8 @@ Result<RunOutcome> RankRunner::run(const RunRequest& request, const bp_problem* 
   context.rank = rank;
   context.world = problem->world;
   context.threads = request.threads;
+  context.processors = request.processors;
+  context.stream = place.stream;
   context.mode = request.mode;
   context.comm_mode = request.comm_mode;
   context.problem = problem;
@@ -282,25 +350,35 @@ Result<RunOutcome> RankRunner::run(const RunRequest& request, const bp_problem* 
   const char* function_name = request.reference ? "reference" : "run";
   if (hooks_.before)
     hooks_.before(rank, own_memory ? nullptr : static_cast<const std::byte*>(workspace), workspace_bytes);
-  const auto begin = std::chrono::steady_clock::now();
-  auto status = guarded(function_name, [&] { return function(&context, tensors.data()); });
-  // A device may still be at work when run returns.
-  Result<void> done_there;
-  if (own_memory && status && *status == BP_OK) done_there = synchronise(rank);
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-  std::string changed = hooks_.after ? hooks_.after(rank) : std::string();
-  error.back() = '\0';
-  executed.back() = '\0';
-  if (!status) return tl::unexpected(status.error());
-  if (*status != BP_OK)
+  const auto call = [&]() -> Result<void> {
+    auto status = guarded(function_name, [&] { return function(&context, tensors.data()); });
+    error.back() = '\0';
+    executed.back() = '\0';
+    if (!status) return tl::unexpected(status.error());
+    if (*status == BP_OK) return {};
     return fail(Error::Kind::operation, error[0] != '\0' ? std::string(error.data())
                                                          : fmt::format("{} returned status {}", table_->name, *status));
+  };
+  Result<void> called;
+  if (place.device && request.stream != 0) {
+    auto busy = device_->stream(rank, 0);
+    called = busy ? device_->keep_busy(*busy) : tl::unexpected(busy.error());
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  if (called) called = place.device && request.captured ? run_captured(place, request.tensors[rank], call) : call();
+  // A device may still be at work when run returns.
+  Result<void> done_there;
+  if (own_memory && called) done_there = synchronise(place);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  std::string changed = hooks_.after ? hooks_.after(rank) : std::string();
+  if (!called) return tl::unexpected(called.error());
   if (own_memory) {
     if (!done_there) return tl::unexpected(done_there.error());
-    if (auto done = download(rank, request.tensors[rank]); !done) return tl::unexpected(done.error());
+    if (auto done = download(place, request.tensors[rank]); !done) return tl::unexpected(done.error());
   }
   if (workspace_bytes > 0 || !own_memory) {
-    if (auto intact = check_workspace(rank, workspace_bytes); !intact) return tl::unexpected(intact.error());
+    if (auto intact = check_workspace(place, own_memory, workspace_bytes); !intact)
+      return tl::unexpected(intact.error());
   }
   const std::string environment_change = environment.check();
   if (!environment_change.empty())

@@ -9,10 +9,12 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "src/check/host.h"
+#include "src/runtime/device.h"
 
 namespace batchproof {
 
@@ -29,8 +31,11 @@ struct RankHooks {
 // Aligned heap memory. Error::Kind::environment where there is none left.
 Result<Memory> allocate_host_memory(std::size_t bytes);
 
-// Where the operator's memory is, as `promises` is told: "cpu", or "opaque" for a table with alloc.
+// Where the memory of a host implementation is, as `promises` is told: "cpu", or "opaque" for a table with alloc.
 const bp_device& device_of(const bp_operator& table);
+
+// Why an implementation with BP_IMPL_CUDA cannot run without a device.
+std::string needs_device(const bp_implementation& implementation);
 
 // Bytes from the first to behind the last element of a tensor, gaps between rows included.
 std::size_t storage_bytes(const bp_tensor& tensor);
@@ -38,7 +43,7 @@ std::size_t storage_bytes(const bp_tensor& tensor);
 // Guard bytes lie around every workspace and behind every piece of the operator's own memory.
 class RankRunner {
  public:
-  explicit RankRunner(const bp_operator* table, RankHooks hooks = {});
+  explicit RankRunner(const bp_operator* table, RankHooks hooks = {}, Device* device = nullptr);
   ~RankRunner();
   RankRunner(const RankRunner&) = delete;
   RankRunner& operator=(const RankRunner&) = delete;
@@ -48,9 +53,10 @@ class RankRunner {
   // Calls run (or reference) on one rank and returns the id that it reported, its time and its workspace. Different
   // ranks may run at once; a rank keeps its workspace between calls, as users do. Tensors are host memory; where the
   // table has alloc, the operator gets copies in memory of its own (BP_MEMORY_OPAQUE), outputs with what they hold, and
-  // outputs are copied back. Errors are Error::Kind::operation and name the cause: the operator's own sentence, a C++
-  // exception, a changed floating-point environment, a write outside the workspace or a device tensor, a changed device
-  // input.
+  // outputs are copied back. So do implementations with BP_IMPL_CUDA, in memory of the device (BP_MEMORY_CUDA) at the
+  // same places between 64-byte boundaries. Errors are Error::Kind::operation and name the cause: the operator's own
+  // sentence, a C++ exception, a changed floating-point environment, a write outside the workspace or a device tensor,
+  // a changed device input.
   Result<RunOutcome> run(const RunRequest& request, const bp_problem* problem, int rank, const bp_comm& comm);
   // Whether a C++ exception ever left the operator: its state can no longer be trusted.
   bool threw() const { return threw_.load(); }
@@ -62,24 +68,43 @@ class RankRunner {
   };
   struct Rank {
     Memory workspace;
-    OwnMemory own_workspace;
-    std::vector<OwnMemory> own_tensors;  // by port
+    // Of the table's alloc, or of the device.
+    struct Side {
+      OwnMemory workspace;
+      std::vector<OwnMemory> tensors;  // by port
+    };
+    Side own, on_device;
     std::vector<std::byte> staging;
+  };
+  // One call: where its memory lies and on which stream it runs.
+  struct Place {
+    int rank = 0;
+    bool device = false;     // else the table's own memory
+    void* stream = nullptr;  // of the device
   };
 
   template <class Call>
   auto guarded(const char* function, const Call& call) -> Result<decltype(call())>;
-  Result<void> grow(OwnMemory* memory, std::size_t bytes, int rank);
-  Result<void> copy(void* to, const void* from, std::size_t bytes, int direction, int rank, const char* what);
-  Result<void> synchronise(int rank);
+  Rank::Side& side(const Place& place) {
+    Rank& rank = *ranks_[static_cast<std::size_t>(place.rank)];
+    return place.device ? rank.on_device : rank.own;
+  }
+  Result<void> grow(OwnMemory* memory, std::size_t bytes, const Place& place);
+  Result<void> copy(void* to, const void* from, std::size_t bytes, int direction, const Place& place, const char* what);
+  Result<void> synchronise(const Place& place);
   Result<std::byte*> host_workspace(const RunRequest& request, int rank, std::size_t bytes);
-  Result<void*> own_workspace(const RunRequest& request, int rank, std::size_t bytes);
-  Result<void> upload(int rank, std::vector<bp_tensor>* tensors);
-  Result<void> download(int rank, const std::vector<bp_tensor>& host_tensors);
-  Result<void> check_workspace(int rank, std::size_t bytes);
+  Result<void*> own_workspace(const RunRequest& request, const Place& place, std::size_t bytes);
+  // `stale`: the byte that every tensor holds instead of its content.
+  Result<void> upload(const Place& place, std::vector<bp_tensor>* tensors, std::optional<std::uint8_t> stale);
+  Result<void> download(const Place& place, const std::vector<bp_tensor>& host_tensors);
+  Result<void> check_workspace(const Place& place, bool own_memory, std::size_t bytes);
+  // Captures the call, replays it on stale tensors, uploads what it is really given and replays it again.
+  Result<void> run_captured(const Place& place, const std::vector<bp_tensor>& host_tensors,
+                            const std::function<Result<void>()>& call);
 
   const bp_operator* table_;
   RankHooks hooks_;
+  Device* device_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::atomic<bool> threw_{false};
 };

@@ -44,6 +44,10 @@ Result<RelationFinding> check_poison(CellSession& session);
 Result<RelationFinding> check_alignment(CellSession& session);
 Result<RelationFinding> check_threads(CellSession& session);
 Result<RelationFinding> check_history(CellSession& session);
+// These three are for implementations with BP_IMPL_CUDA; others are skipped.
+Result<RelationFinding> check_processors(CellSession& session);
+Result<RelationFinding> check_stream(CellSession& session);
+Result<RelationFinding> check_graph(CellSession& session);
 
 // The default sweep of batch_size: values of the row-count axis for a cell whose value is `own`.
 std::vector<std::int64_t> default_batch_sizes(const bp_operator& table, const Problem& problem, std::int64_t own);

@@ -55,7 +55,8 @@ Result<RelationFinding> check_history(CellSession& session) {
     if (!layout) return tl::unexpected(layout.error());
     other.rows = session.assignment(layout->rows);
     // Fast mode first: the operator's own fast implementation and this implementation under fast mode.
-    if (const bp_implementation* fast = default_implementation(table, BP_MODE_FAST)) {
+    if (const bp_implementation* fast =
+            default_implementation(table, BP_MODE_FAST, runs_on_cuda(*session.cell().impl))) {
       Variant first = other;
       first.implementation = fast;
       first.mode = BP_MODE_FAST;

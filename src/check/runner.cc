@@ -187,7 +187,7 @@ class Hosts {
     OperatorHost* host = options_.host ? options_.host(cell.op) : nullptr;
     if (host == nullptr) {
       auto& slot = hosts_[cell.op];
-      if (!slot) slot = std::make_unique<LocalHost>(cell.op);
+      if (!slot) slot = std::make_unique<LocalHost>(cell.op, RankHooks{}, options_.device);
       host = slot.get();
     }
     host->begin_cell(cell.timeout_s ? cell.timeout_s : options_.timeout_s);

@@ -13,6 +13,7 @@
 
 #include "src/check/host.h"
 #include "src/check/result.h"
+#include "src/runtime/device.h"
 #include "src/suite/suite.h"
 
 namespace batchproof {
@@ -34,6 +35,8 @@ struct RunOptions {
   // The host of an operator that does not run in this process (a plug-in); nullptr, like an empty function: this
   // process. Hosts outlive the run.
   std::function<OperatorHost*(const bp_operator* table)> host;
+  // Where implementations with BP_IMPL_CUDA run, in this process; nullptr: their cells are errors. Outlives the run.
+  Device* device = nullptr;
   // Seconds that one call may take where the cell has no limit of its own. Only hosts outside this process can stop
   // one.
   std::optional<double> timeout_s;

@@ -159,6 +159,9 @@ Result<Run> CellSession::run(const Variant& variant) {
   request.mode = variant.mode;
   request.comm_mode = variant.comm_mode;
   request.threads = variant.threads;
+  request.stream = variant.stream;
+  request.captured = variant.captured;
+  request.processors = variant.processors;
   request.workspace_fill = variant.workspace_fill;
   for (const auto& rank : run.tensors.ranks) {
     auto& views = request.tensors.emplace_back();

@@ -29,6 +29,9 @@ struct Variant {
   bp_mode mode = BP_MODE_INVARIANT;
   bp_comm_mode comm_mode = BP_COMM_OFF;
   int threads = 1;
+  int stream = 0;  // these three: as in RunRequest
+  bool captured = false;
+  int processors = 0;
   std::optional<std::uint8_t> workspace_fill = std::uint8_t{0};
   Placement placement;
 };

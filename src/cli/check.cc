@@ -130,6 +130,7 @@ class Run {
     run.relations = selection_.options.expand.relations;
     run.fail_fast = flags_.fail_fast;
     run.host = plugin_hosts(selection_);
+    run.device = selection_.options.device;
     run.timeout_s = options_.timeout;
     run.perf = options_.perf;
     run.reproduce = [&](const Cell& cell) {

@@ -39,7 +39,7 @@ Result<RunContext> make_context(const std::vector<std::string>& words, const Sel
   context.version = program_version();
   context.build = program_build();
   context.command_line = shell_join(words);
-  context.device = device_text();
+  context.device = selection.options.device != nullptr ? selection.options.device->text() : device_text();
   context.communicator = "threads";
   context.seed = selection.options.seed;
   context.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));

@@ -13,6 +13,7 @@
 #include "src/cli/select.h"
 #include "src/cli/verbs.h"
 #include "src/runtime/cpu.h"
+#include "src/runtime/device.h"
 #include "src/runtime/fp_env.h"
 #include "src/runtime/thread_pool.h"
 
@@ -27,6 +28,11 @@ std::string libc_text() {
 #else
   return "not GNU libc";
 #endif
+}
+
+std::string cuda_text() {
+  const Result<Device*> device = cuda_device(0);
+  return device ? (*device)->text() : "none: " + device.error().message;
 }
 
 std::string available_text() {
@@ -48,7 +54,8 @@ void print_validation() {
   line("AArch64 CPU", "no", "meant to compile; no test runs there");
   line("ranks as threads", "yes", "up to 64 ranks");
   line("MPI", "no", "not built in");
-  line("CUDA", "no", "not built in");
+  line("CUDA sm_90", "by hand", "./run gpu on one H200 (bench/records); no test of every change runs there");
+  line("CUDA sm_80 to sm_89", "no", "compiled; no test runs there");
   line("NCCL", "no", "not built in");
 }
 
@@ -70,7 +77,7 @@ int run_doctor() {
   row("floating point", changes.empty() ? "round to nearest, no flush to zero (as needed)"
                                         : changes + " (set back around every operator call)");
   row("C library", libc_text());
-  row("CUDA", "not built in");
+  row("CUDA", cuda_text());
   row("MPI", "not built in");
   row("NCCL", "not built in");
   const std::string folder = ops_folder();

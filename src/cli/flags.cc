@@ -25,13 +25,14 @@ Error usage(std::string message) { return Error{Error::Kind::usage, std::move(me
 
 tl::unexpected<Error> refuse(std::string message) { return tl::unexpected<Error>(usage(std::move(message))); }
 
-Result<void> check_device(const std::string& device) {
-  if (device.empty() || device == "cpu") return {};
-  static const std::regex cuda("cuda(:[0-9]+)?");
-  if (std::regex_match(device, cuda)) {
-    return fail(Error::Kind::environment, fmt::format("--device {}: no CUDA device support in this build", device));
-  }
-  return refuse(fmt::format("--device {}: devices are cpu, cuda and cuda:N", device));
+// The device, nullptr for the CPU.
+Result<Device*> parse_device(const std::string& text) {
+  if (text.empty() || text == "cpu") return nullptr;
+  static const std::regex cuda("cuda(:[0-9]{1,4})?");
+  if (!std::regex_match(text, cuda)) return refuse(fmt::format("--device {}: devices are cpu, cuda and cuda:N", text));
+  const Result<Device*> device = cuda_device(text == "cuda" ? 0 : std::stoi(text.substr(5)));
+  if (!device) return fail(device.error().kind, fmt::format("--device {}: {}", text, device.error().message));
+  return device;
 }
 
 Result<void> check_comm(const std::string& comm) {
@@ -163,11 +164,10 @@ Result<std::vector<std::int64_t>> parse_rows(const std::string& text) {
 Result<SelectionOptions> parse_selection(const SelectionFlags& flags) {
   SelectionOptions options;
   // Usage errors come before a missing environment: 2 goes before 3.
-  const Result<void> device = check_device(flags.device);
+  const Result<Device*> device = parse_device(flags.device);
   const Result<void> comm = check_comm(flags.comm);
-  for (const Result<void>* result : {&device, &comm}) {
-    if (!*result && result->error().kind == Error::Kind::usage) return tl::unexpected(result->error());
-  }
+  if (!device && device.error().kind == Error::Kind::usage) return tl::unexpected(device.error());
+  if (!comm && comm.error().kind == Error::Kind::usage) return tl::unexpected(comm.error());
   if (flags.mode == "invariant") {
     options.expand.mode = BP_MODE_INVARIANT;
   } else if (flags.mode == "fast") {
@@ -193,9 +193,10 @@ Result<SelectionOptions> parse_selection(const SelectionFlags& flags) {
     if (!seed) return tl::unexpected(seed.error());
     options.seed = *seed;
   }
-  for (const Result<void>* result : {&device, &comm}) {
-    if (!*result) return tl::unexpected(result->error());
-  }
+  if (!device) return tl::unexpected(device.error());
+  if (!comm) return tl::unexpected(comm.error());
+  options.device = *device;
+  options.expand.on_cuda = *device != nullptr;
   if (!flags.mode.empty()) options.settings.emplace_back("mode", flags.mode);
   if (!flags.impl.empty()) options.settings.emplace_back("impl", flags.impl);
   if (options.expand.relations != 0) {

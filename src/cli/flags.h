@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/runtime/device.h"
 #include "src/runtime/error.h"
 #include "src/suite/expand.h"
 
@@ -28,6 +29,7 @@ struct SelectionFlags {
 struct SelectionOptions {
   ExpandOptions expand;  // filter and shard included
   std::uint64_t seed = 1;
+  Device* device = nullptr;  // nullptr: the CPU
   // Overrides that change verdicts but not a cell's id, for the report's context: ("mode", "fast"), ...
   std::vector<std::pair<std::string, std::string>> settings;
 };

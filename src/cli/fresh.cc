@@ -202,6 +202,7 @@ int run_digest(const SelectionFlags& flags, double timeout) {
   RunOptions options;
   options.seed = selection->options.seed;
   options.host = plugin_hosts(*selection);
+  options.device = selection->options.device;
   options.timeout_s = timeout;
   for (const Cell& cell : selection->cells) {
     if (wanted.count(cell.id) == 0) continue;

@@ -60,13 +60,13 @@ std::string ops_folder() {
   return fs::is_directory(BATCHPROOF_OPS_DIR, error) ? BATCHPROOF_OPS_DIR : "";
 }
 
-std::vector<std::string> discover_suites() {
+std::vector<std::string> discover_suites(bool on_cuda) {
   std::vector<std::string> suites;
   const std::string folder = ops_folder();
   if (folder.empty()) return suites;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    for (const char* name : {"ci.json", "controls.json"}) {
+    for (const char* name : {on_cuda ? "cuda.json" : "ci.json", on_cuda ? "cuda_controls.json" : "controls.json"}) {
       const fs::path file = entry.path() / name;
       if (fs::is_regular_file(file, error)) suites.push_back(short_path(file));
     }
@@ -103,7 +103,7 @@ Result<Selection> select_cells(const SelectionFlags& flags) {
       return fail(Error::Kind::environment,
                   "no suite was given, and there is no folder of operators beside this program; name a suite file");
     }
-    paths = discover_suites();
+    paths = discover_suites(selection.options.expand.on_cuda);
   }
   // Shards are cut from the whole selection, not from each suite, so that they are of equal size.
   ExpandOptions whole = selection.options.expand;

@@ -28,8 +28,8 @@ struct Selection {
 // the program. Empty where neither exists.
 std::string ops_folder();
 
-// Every ci.json and controls.json below ops_folder(), sorted.
-std::vector<std::string> discover_suites();
+// Every ci.json and controls.json below ops_folder(), sorted; on a CUDA device cuda.json and cuda_controls.json.
+std::vector<std::string> discover_suites(bool on_cuda = false);
 
 // Runs cells of plug-ins in their workers; for RunOptions::host. The selection outlives it.
 std::function<OperatorHost*(const bp_operator*)> plugin_hosts(const Selection& selection);

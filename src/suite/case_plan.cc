@@ -176,6 +176,9 @@ Result<void> resolve_attrs(const Case& loaded, const ExpandOptions& options, Cas
 
 // ---- implementation ----
 
+// An operator with memory of its own has its own device; --device does not choose between its implementations.
+bool wants_cuda(const bp_operator& op, const ExpandOptions& options) { return options.on_cuda && op.alloc == nullptr; }
+
 Result<void> resolve_implementation(const Case& loaded, const ExpandOptions& options, CasePlan& plan) {
   const bp_operator& op = *plan.op;
   const std::string known = join_words(implementation_ids(op));
@@ -208,14 +211,25 @@ Result<void> resolve_implementation(const Case& loaded, const ExpandOptions& opt
   for (std::uint32_t i = 0; i < op.implementation_count && plan.impl == nullptr; ++i) {
     const bp_implementation& impl = op.implementations[i];
     const bool by_id_alone = (impl.flags & (BP_IMPL_WITNESS | BP_IMPL_PEER)) != 0;
-    if (impl.mode == mode && impl.defect == nullptr && !by_id_alone) plan.impl = &impl;
+    if (impl.mode == mode && impl.defect == nullptr && !by_id_alone &&
+        ((impl.flags & BP_IMPL_CUDA) != 0) == wants_cuda(op, options))
+      plan.impl = &impl;
   }
   if (plan.impl == nullptr) {
-    plan.skip_reason =
-        fmt::format("operator {} has no implementation for mode {} (it has {})", op.name, mode_name(mode), known);
-    if (!options.mode) return fail_at(loaded.position, plan.skip_reason);
+    plan.skip_reason = fmt::format("operator {} has no implementation for mode {}{} (it has {})", op.name,
+                                   mode_name(mode), options.on_cuda ? " on a CUDA device" : "", known);
+    if (!options.mode && !options.on_cuda) return fail_at(loaded.position, plan.skip_reason);
   }
   return {};
+}
+
+// A case that names an implementation for the other side than --device asks for does not run, and says so.
+void skip_other_device(const ExpandOptions& options, CasePlan& plan) {
+  if (plan.impl == nullptr || !plan.skip_reason.empty()) return;
+  const bool on_cuda = (plan.impl->flags & BP_IMPL_CUDA) != 0;
+  if (on_cuda == wants_cuda(*plan.op, options)) return;
+  plan.skip_reason = on_cuda ? fmt::format("{} runs on a CUDA device; choose one with --device cuda", plan.impl->id)
+                             : fmt::format("{} runs on the CPU, not on a CUDA device", plan.impl->id);
 }
 
 // ---- axes ----
@@ -407,6 +421,7 @@ Result<CasePlan> plan_case(const Case& loaded, const ExpandOptions& options) {
   }
   if (const Result<void> done = resolve_implementation(loaded, options, plan); !done)
     return tl::unexpected(done.error());
+  skip_other_device(options, plan);
   if (const Result<void> done = resolve_attrs(loaded, options, plan); !done) return tl::unexpected(done.error());
   if (const Result<void> done = resolve_axes(loaded, options, plan); !done) return tl::unexpected(done.error());
   if (const Result<void> done = resolve_ports(loaded, plan); !done) return tl::unexpected(done.error());

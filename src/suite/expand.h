@@ -29,6 +29,7 @@ struct ExpandOptions {
   std::string impl;                        // in place of every case's implementation
   std::optional<bp_mode> mode;             // in place of every case's mode
   std::map<std::string, std::string> set;  // attribute -> value as text, over what cases say
+  bool on_cuda = false;                    // --device cuda: cases for the host are skipped, and the other way round
   std::uint32_t relations = 0;             // in place of every case's relations; 0: as the case says
 };
 

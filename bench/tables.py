@@ -1,0 +1,102 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the tables of README.md and docs/cuda.md from the newest record of bench/records, between the lines
+<!-- table NAME --> and <!-- end -->. With --check nothing is written; exit 1 where a table is not the record's.
+
+usage: tables.py [--check]
+"""
+
+import json
+import math
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = ("README.md", "docs/cuda.md")
+TYPES = ("bf16", "fp16", "tf32", "e4m3", "e5m2", "s8")
+
+
+def mean(values):
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else float("nan")
+
+
+def where(record):
+    return (f"{record['device']}, driver {record['driver']}, {record['date']}, commit `{record['commit']}`, "
+            f"cuBLASLt {record['matmul']['cublaslt'] // 10000}.{record['matmul']['cublaslt'] // 100 % 100}")
+
+
+def summary(record):
+    rows = record["matmul"]["rows"]
+    text = [where(record), "", "| M | speed against cuBLASLt | time over floor | cost of invariance |", "| --- | --- | --- | --- |"]
+    for name, low, high in (("1 to 64", 1, 64), ("128 to 1024", 128, 1024), ("2048 to 8192", 2048, 8192)):
+        part = [r for r in rows if low <= r["M"] <= high]
+        speed = mean([r["cublaslt_us"] / r["ours_us"] for r in part])
+        floor = mean([r["ours_us"] / r["floor_us"] for r in part])
+        cost = mean([r["ours_us"] / min(r["fast_us"], r["cublaslt_us"]) for r in part])
+        text.append(f"| {name} | {speed:.2f} | {floor:.2f} | {cost:.2f} |")
+    ours = {c["ours"] for c in record["matmul"]["classes"]}
+    peer = sum(c["cublaslt"] > 1 for c in record["matmul"]["classes"])
+    text += ["", f"Geometric means over {len(record['matmul']['classes'])} weight shapes. Bit classes of row 0 over M: "
+             f"ours {max(ours)} everywhere, cuBLASLt more than one at {peer} of {len(record['matmul']['classes'])} shapes."]
+    return text
+
+
+def matmul(record):
+    rows = record["matmul"]["rows"]
+    shapes = list(dict.fromkeys((r["N"], r["K"]) for r in rows))
+    text = [where(record), "", "| M | " + " | ".join(f"{n} x {k}" for n, k in shapes) + " |",
+            "| --- |" + " --- |" * len(shapes)]
+    for m in sorted({r["M"] for r in rows}):
+        cells = []
+        for shape in shapes:
+            found = [r for r in rows if (r["N"], r["K"], r["M"]) == (*shape, m)]
+            cells.append(f"{found[0]['ours_us']:.1f} ({found[0]['cublaslt_us'] / found[0]['ours_us']:.2f})" if found else "-")
+        text.append(f"| {m} | " + " | ".join(cells) + " |")
+    return text
+
+
+def parts(record):
+    text = [where(record), "", "| part | result | seconds | its last line |", "| --- | --- | --- | --- |"]
+    return text + [f"| {p['part']} | {p['result']} | {p['seconds']} | {p['last_line'].replace('|', '/')} |" for p in record["parts"]]
+
+
+def rules(record):
+    text = [where(record), "", "| rule | " + " | ".join(TYPES) + " |", "| --- |" + " --- |" * len(TYPES)]
+    for rule, cells in record["rules"]["differing"].items():
+        if rule.startswith("CPU model"):
+            continue
+        shown = []
+        for name in TYPES:
+            differing, total = cells.get(name, (0, 0))
+            shown.append("-" if total == 0 else "same" if differing == 0 else f"{100 * differing / total:.1f} % differ")
+        text.append(f"| {rule} | " + " | ".join(shown) + " |")
+    return text
+
+
+def newest():
+    records = [json.loads(p.read_text()) for p in sorted((ROOT / "bench/records").glob("*.json"))]
+    return max(records, key=lambda r: r["date"])
+
+
+def main():
+    record = newest()
+    made = {f.__name__: f(record) for f in (summary, matmul, parts, rules)}
+    stale = []
+    for name in FILES:
+        path = ROOT / name
+        old = path.read_text()
+        new = re.sub(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)",
+                     lambda m: m[1] + "\n".join(made[m[2]]) + "\n" + m[3], old, flags=re.DOTALL)
+        if "<!-- table " not in old:
+            stale.append(f"{name} has no table")
+        if new != old and "--check" in sys.argv:
+            stale.append(f"{name} does not show the newest record; run bench/tables.py")
+        elif new != old:
+            path.write_text(new)
+    for line in stale:
+        print(line, file=sys.stderr)
+    sys.exit(1 if stale else 0)
+
+
+main()

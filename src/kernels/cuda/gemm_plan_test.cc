@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plans follow the batch; the segments of the schedule do not. Every plan fits the device and covers the reduction.
+#include "src/kernels/cuda/gemm_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace batchproof::cuda {
+namespace {
+
+KAxis chain(std::int64_t k) { return *kernel_axis(*Schedule::make(k, ChainPolicy{kCudaGemmSegment})); }
+KAxis tree(std::int64_t k) { return *kernel_axis(*Schedule::make(k, TreePolicy{16, 16, kCudaGemmSegment})); }
+
+TEST(KernelAxis, AgreesWithTheSchedule) {
+  for (const std::int64_t k : {1, 15, 16, 1000, 1024, 1025, 7168, 65536}) {
+    const Schedule schedule = *Schedule::make(k, ChainPolicy{kCudaGemmSegment});
+    const KAxis axis = *kernel_axis(schedule);
+    ASSERT_EQ(axis.segments(), static_cast<int>(schedule.segments().size()));
+    for (int s = 0; s < axis.segments(); ++s) {
+      EXPECT_EQ(axis.begin(s), schedule.segments()[static_cast<std::size_t>(s)].begin);
+      EXPECT_EQ(axis.end(s), schedule.segments()[static_cast<std::size_t>(s)].end);
+    }
+  }
+  const Schedule schedule = *Schedule::make(32768, TreePolicy{16, 16, kCudaGemmSegment});
+  const KAxis axis = *kernel_axis(schedule);
+  EXPECT_EQ(axis.slices, 16);
+  EXPECT_EQ(axis.per_slice, 2);
+  for (int s = 0; s < axis.segments(); ++s)
+    EXPECT_EQ(axis.end(s), schedule.segments()[static_cast<std::size_t>(s)].end);
+}
+
+TEST(KernelAxis, RefusesCutsInsideAStep) {
+  const auto axis = kernel_axis(*Schedule::make(100, ChainPolicy{24}));
+  ASSERT_FALSE(axis);
+  EXPECT_NE(axis.error().message.find("chain24"), std::string::npos);
+  EXPECT_NE(axis.error().message.find("16"), std::string::npos);
+  // One segment has no cut.
+  EXPECT_TRUE(kernel_axis(*Schedule::make(20, ChainPolicy{24})));
+}
+
+TEST(KernelAxis, PartsCoverTheSegmentsInOrder) {
+  for (const KAxis& axis : {chain(7168), chain(3000), tree(4096)}) {
+    for (int parts = 1; parts <= 8; ++parts) {
+      if (axis.slices > 1 && axis.slices % parts != 0) continue;
+      EXPECT_EQ(axis.part_begin(0, parts), 0);
+      EXPECT_EQ(axis.part_begin(parts, parts), axis.segments());
+      for (int part = 0; part < parts; ++part) {
+        EXPECT_LE(axis.part_begin(part, parts), axis.part_begin(part + 1, parts));
+        if (axis.slices > 1) {
+          EXPECT_EQ(axis.part_begin(part, parts) % axis.per_slice, 0);  // whole slices
+        }
+      }
+    }
+  }
+}
+
+TEST(GemmPlan, EveryPlanFitsTheDevice) {
+  const GemmDevice device;
+  for (const bool mn : {false, true}) {
+    for (const KAxis& axis : {chain(64), chain(1024), chain(7168), chain(65536), tree(4096), tree(65536)}) {
+      for (const std::int64_t m : {1, 17, 64, 129, 1000, 65536}) {
+        for (const std::int64_t n : {1, 72, 512, 2112, 18432}) {
+          const GemmShape shape{m, n, axis, mn};
+          const auto plans = gemm_plans(shape, device);
+          ASSERT_FALSE(plans.empty()) << m << " " << n << " " << axis.length;
+          for (const GemmPlan& plan : plans) {
+            const GemmLayout l = gemm_layout(plan.step, plan.tile.rows, plan.tile.groups, plan.stages, plan.extra_sums);
+            EXPECT_LE(l.total + 1024, device.block_shared_bytes) << plan.name();
+            EXPECT_LE(plan.blocks * (l.total + 2048), device.processor_shared_bytes) << plan.name();
+            EXPECT_GE(plan.stages, 3) << plan.name();
+            EXPECT_EQ(plan.step % 8, 0) << plan.name();
+            EXPECT_LE(plan.step, 64 * plan.tile.groups) << plan.name();
+            EXPECT_GT(plan.step, 64 * (plan.tile.groups - 1)) << plan.name();  // a whole warpgroup idle is a mistake
+            EXPECT_LE(plan.cluster_n * plan.cluster_k, 8) << plan.name();
+            EXPECT_EQ(plan.tile.tree, axis.slices > 1) << plan.name();
+            EXPECT_GT(gemm_plan_cost(plan, shape, device), 0) << plan.name();
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(GemmPlan, FollowsTheBatch) {
+  std::set<std::string> names;
+  for (const std::int64_t m : {1, 64, 128, 1024, 8192})
+    names.insert(choose_gemm_plan({m, 4096, chain(4096), false}, {}).name());
+  EXPECT_GE(names.size(), 3u);
+}
+
+TEST(GemmPlan, UsesTheWholeDeviceForFewRows) {
+  // One block per tile would leave most processors idle here.
+  const GemmPlan plan = choose_gemm_plan({1, 2112, chain(7168), false}, {});
+  const std::int64_t blocks = (2112 + plan.step - 1) / plan.step * plan.cluster_k;
+  EXPECT_GE(blocks, 100) << plan.name();
+}
+
+TEST(GemmPlan, SumsOfAPartDoNotOverlap) {
+  const GemmLayout l = gemm_layout(128, 128, 2, 6, 3);
+  for (int count = 1; count <= 5; ++count) {
+    std::set<int> offsets;
+    for (int b = 0; b < count; ++b) {
+      const int at = sum_offset(l, b, count);
+      for (const int other : offsets) EXPECT_GE(std::abs(at - other), l.sum_bytes);
+      offsets.insert(at);
+      EXPECT_LE(at + l.sum_bytes, l.staging);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace batchproof::cuda
