@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-NAMES = ("ci.json", "controls.json")
+NAMES = ("ci.json", "more.json", "controls.json", "cuda.json", "cuda_controls.json")
 
 
 def output(*words):
