@@ -453,7 +453,11 @@ TEST(ExpandAtk, WorldsThatDoNotFitTheShapesAreSkipped) {
   const std::string inputs =
       R"({"name": "x", "type": "tensor", "dtype": "fp32", "shape": [16, 20]}, {"name": "weight", "type": "tensor", "dtype": "fp32",
           "shape": [160, 12]})";
-  const std::vector<Cell> cells = cells_of(atk(inputs, "FakeExchange"));
+  // Worlds that nobody asked for are left out, those of the command line are skipped with the reason.
+  EXPECT_EQ(ids(cells_of(atk(inputs, "FakeExchange"))), (Ids{"fake_exchange/plain/a/K=20,M=16,N=12,W=8,dtype=fp32"}));
+  ExpandOptions options;
+  options.ranks = {2, 4, 8};
+  const std::vector<Cell> cells = cells_of(atk(inputs, "FakeExchange"), options);
   ASSERT_EQ(cells.size(), 3u);
   EXPECT_EQ(cells[0].skip_reason,
             "2 ranks: port weight has the shape (160, 12) in the case and (40, 12) in operator fake_exchange");
