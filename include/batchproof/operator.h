@@ -186,10 +186,10 @@ enum { BP_COMM_OFF = 0, BP_COMM_ON = 1, BP_COMM_STRICT = 2 };
 
 enum {
   BP_IMPL_WITNESS = 1u << 0, /* exists only as another order of summation; not listed, not selected */
-  /* Runs on a CUDA device (--device cuda): tensors and workspace are memory of the current device (BP_MEMORY_CUDA), made
-   * and filled by the harness; the context's stream is a cudaStream_t, and run enqueues on it without waiting. Without
-   * this flag an implementation runs on the host, or on memory of the table's own `alloc`. Built-in operators only; a
-   * plug-in brings its own memory. */
+  /* Runs on a CUDA device (--device cuda): tensors and workspace are memory of the current device (BP_MEMORY_CUDA),
+   * made and filled by the harness; the context's stream is a cudaStream_t, and run enqueues on it without waiting.
+   * Without this flag an implementation runs on the host, or on memory of the table's own `alloc`. Built-in operators
+   * only; a plug-in brings its own memory. */
   BP_IMPL_CUDA = 1u << 1
 };
 
