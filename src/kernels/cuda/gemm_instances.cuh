@@ -27,8 +27,9 @@ std::vector<GemmInstance> gemm_instances_narrow() {
 
 template <MmaType kType>
 std::vector<GemmInstance> gemm_instances_wide() {
-  return {gemm_instance<kType, 128, 1, false, false>(), gemm_instance<kType, 128, 2, false, false>(),
-          gemm_instance<kType, 128, 2, false, true>(), gemm_instance<kType, 256, 2, false, false, true>(),
+  return {gemm_instance<kType, 128, 1, false, false>(),     gemm_instance<kType, 128, 2, false, false>(),
+          gemm_instance<kType, 192, 2, false, false>(),     gemm_instance<kType, 192, 2, false, true>(),
+          gemm_instance<kType, 128, 2, false, true>(),      gemm_instance<kType, 256, 2, false, false, true>(),
           gemm_instance<kType, 256, 2, false, true, true>()};
 }
 

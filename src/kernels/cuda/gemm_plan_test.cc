@@ -23,7 +23,7 @@ TEST(KernelAxis, AgreesWithTheSchedule) {
       EXPECT_EQ(axis.end(s), schedule.segments()[static_cast<std::size_t>(s)].end);
     }
   }
-  const Schedule schedule = *Schedule::make(32768, TreePolicy{16, 16, kCudaGemmSegment});
+  const Schedule schedule = *Schedule::make(65536, TreePolicy{16, 16, kCudaGemmSegment});
   const KAxis axis = *kernel_axis(schedule);
   EXPECT_EQ(axis.slices, 16);
   EXPECT_EQ(axis.per_slice, 2);
