@@ -43,10 +43,10 @@ const bp_implementation kImplementations[] = {
 
 constexpr std::uint32_t kFp32 = BP_DTYPE_BIT(BP_FP32);
 const bp_port kPorts[] = {
-    {"x", BP_ROW_INPUT, "M, K", 0, 2u, 1, "K", nullptr, BP_SHARDED, 0, kFp32, 0, 0, nullptr, 0, ""},
-    {"w", BP_WEIGHT, "K", -1, 1u, 1, "K", nullptr, BP_REPLICATED, 0, kFp32, 0, 0, nullptr, 0, ""},
-    {"y", BP_OUTPUT, "M", 0, 0, 1, nullptr, nullptr, BP_SHARDED, 0, kFp32, 0, 0, nullptr, 0, ""},
-    {"first", BP_OUTPUT, "M", 0, 0, 1, nullptr, nullptr, BP_SHARDED, 0, kFp32, kFp32, 0, nullptr, 0, ""},
+    {"x", BP_ROW_INPUT, "M, K", 0, 2u, 1, "K", nullptr, BP_SHARDED, 0, kFp32, 0, 0, nullptr, 0, "", 0},
+    {"w", BP_WEIGHT, "K", -1, 1u, 1, "K", nullptr, BP_REPLICATED, 0, kFp32, 0, 0, nullptr, 0, "", 0},
+    {"y", BP_OUTPUT, "M", 0, 0, 1, nullptr, nullptr, BP_SHARDED, 0, kFp32, 0, 0, nullptr, 0, "", 0},
+    {"first", BP_OUTPUT, "M", 0, 0, 1, nullptr, nullptr, BP_SHARDED, 0, kFp32, kFp32, 0, nullptr, 0, "", 0},
 };
 const bp_axis_decl kAxes[] = {{"M", "rows per rank"}, {"K", "reduction"}};
 const bp_dtype kModeDtypes[] = {BP_FP32, BP_FP32, BP_FP32, BP_FP32};
