@@ -14,7 +14,7 @@ namespace batchproof {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 std::vector<std::byte> stored(bp_dtype dtype, const std::vector<double>& values) {
   std::vector<std::byte> bytes(dtype_bytes(dtype, static_cast<std::int64_t>(values.size())));
@@ -74,12 +74,12 @@ TEST(AccuracyTest, MeasuresAreThoseOfTheDefinition) {
 }
 
 TEST(AccuracyTest, MeasuresLeaveOutWhatTheGoldenCannotSay) {
-  const std::vector<double> golden = {1.0, kNan, kInf, 2.0};
+  const std::vector<double> golden = {1.0, kNan, kInfinity, 2.0};
   const auto values = stored(BP_FP32, {1.0, 5.0, 5.0, 3.0});
   const ErrorMeasures measures = error_measures(BP_FP32, values.data(), golden.data(), 4);
   EXPECT_DOUBLE_EQ(measures.rmse, std::sqrt(0.5));
   const auto broken = stored(BP_FP32, {kNan, 5.0, 5.0, 3.0});
-  EXPECT_EQ(error_measures(BP_FP32, broken.data(), golden.data(), 4).mare, kInf);
+  EXPECT_EQ(error_measures(BP_FP32, broken.data(), golden.data(), 4).mare, kInfinity);
 }
 
 TEST(AccuracyTest, UlpOfIsTheDistanceOfNeighbours) {
@@ -142,11 +142,12 @@ TEST(AccuracyTest, MixedToleranceOfEveryDtype) {
 }
 
 TEST(AccuracyTest, WhatTheGoldenHasAsNanOrInfinityMustCome) {
-  const Data same = {BP_FP32, {kNan, kInf, -kInf, 1.0}, {kNan, kInf, -1e300, 1.0}};  // -1e300 overflows FP32
+  const Data same = {
+      BP_FP32, {kNan, kInfinity, -kInfinity, 1.0}, {kNan, kInfinity, -1e300, 1.0}};  // -1e300 overflows FP32
   EXPECT_EQ(judge("default", same).verdict, Verdict::pass);
   EXPECT_EQ(judge("single_bm", same).verdict, Verdict::pass);
-  for (const Data& other : {Data{BP_FP32, {1.0, 1.0}, {kNan, 1.0}}, Data{BP_FP32, {-kInf, 1.0}, {kInf, 1.0}},
-                            Data{BP_FP32, {kNan, 1.0}, {1.0, 1.0}}, Data{BP_FP32, {kInf, 1.0}, {1.0, 1.0}}}) {
+  for (const Data& other : {Data{BP_FP32, {1.0, 1.0}, {kNan, 1.0}}, Data{BP_FP32, {-kInfinity, 1.0}, {kInfinity, 1.0}},
+                            Data{BP_FP32, {kNan, 1.0}, {1.0, 1.0}}, Data{BP_FP32, {kInfinity, 1.0}, {1.0, 1.0}}}) {
     EXPECT_EQ(judge("default", other).verdict, Verdict::wrong) << other.device[0] << " for " << other.golden[0];
     EXPECT_EQ(judge("single_bm", other).verdict, Verdict::wrong) << other.device[0] << " for " << other.golden[0];
     EXPECT_EQ(judge("default", other).worst->index, 0);
@@ -216,7 +217,7 @@ TEST(AccuracyTest, DoubleBenchmarkTakesNoBenchmarkForBetterThanTheFloor) {
 }
 
 TEST(AccuracyTest, DoubleBenchmarkFollowsItsRuleForNan) {
-  Data data = {BP_FP32, {1.0, kNan}, {1.0, 2.0}, {1.0, kInf}};
+  Data data = {BP_FP32, {1.0, kNan}, {1.0, 2.0}, {1.0, kInfinity}};
   const PortAccuracy excused = judge("cv_fused_double_benchmark", data);
   EXPECT_EQ(excused.verdict, Verdict::pass);
   EXPECT_EQ(excused.reason, "1 element of the benchmark is NaN or infinite: the standard lets that pass");

@@ -103,8 +103,11 @@ function standardsOf(cell) {
 }
 const standardFails = (cell, standard) => !cell.as_expected && standard.judged &&
   standard.verdict !== standard.expected && (standard.verdict !== 'skipped' || standard.expected !== 'pass');
+const standardMissed = (cell, standard) => standardFails(cell, standard) &&
+  !['pass', 'skipped'].includes(standard.expected) && standard.verdict !== 'error';
 function standardWord(cell, standard) {
   if (!standard.judged) return 'reported';
+  if (standardMissed(cell, standard)) return standard.verdict + ' (missed)';
   return standard.verdict + (standardFails(cell, standard) ? ' (fails)' :
     standard.verdict === standard.expected && !['pass', 'skipped'].includes(standard.verdict) ? ' (expected)' : '');
 }
@@ -112,7 +115,8 @@ function standardBox(cell, standard) {
   const title = standard.name + ': ' + standardWord(cell, standard) + (standard.reason ? '; ' + standard.reason : '');
   const declared = standard.verdict === standard.expected && !['pass', 'skipped'].includes(standard.verdict);
   const box = make('button', {type: 'button', title, 'aria-label': title,
-    class: boxClass(standard.verdict, standardFails(cell, standard), declared)}, GLYPHS[standard.verdict]);
+    class: boxClass(standard.verdict, standardFails(cell, standard), declared)},
+    standardMissed(cell, standard) ? 'missed' : GLYPHS[standard.verdict]);
   box.addEventListener('click', () => select(box, cell, standard.name));
   return box;
 }
