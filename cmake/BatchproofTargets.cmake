@@ -10,6 +10,7 @@ set(BATCHPROOF_LIBRARIES "" CACHE INTERNAL "")
 function(batchproof_split_sources folder)
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${folder}/*.cc)
   list(FILTER all EXCLUDE REGEX "\\.cu\\.cc$")  # host code that needs CUDA: BatchproofCuda.cmake
+  list(FILTER all EXCLUDE REGEX "\\.mpi\\.cc$")  # needs MPI: BatchproofMpi.cmake
   set(tests ${all})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   set(benches ${all})

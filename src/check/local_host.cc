@@ -5,6 +5,8 @@
 
 #include <array>
 
+#include "src/runtime/thread_pool.h"
+
 namespace batchproof {
 namespace {
 
@@ -31,6 +33,8 @@ const bp_implementation* default_implementation(const bp_operator& table, bp_mod
   }
   return nullptr;
 }
+
+int OperatorHost::processors() const { return hardware_threads(); }
 
 Result<void> LocalHost::validate(const Problem& problem) {
   std::array<char, kTextBytes> text{};

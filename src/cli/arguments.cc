@@ -55,7 +55,8 @@ void add_selection(Verb& verb, SelectionFlags& flags) {
       .add_option("suites", flags.suites, "Suite files; none: every operator's ci.json and controls.json")
       ->type_name("SUITE");
   verb.value("device", flags.device, "cpu (default), cuda or cuda:N", "NAME");
-  verb.value("comm", flags.comm, "Communicator: threads (default), mpi, nccl or virtual", "NAME");
+  verb.value("comm", flags.comm, "Communicator: threads (default), mpi (default under mpirun), nccl or virtual",
+             "NAME");
   verb.value("ranks", flags.ranks, "World sizes for cases that state none, such as 2,4,8", "LIST");
   verb.values("plugin", flags.plugins, "Shared library with operators; may be repeated", "FILE");
   verb.value("mode", flags.mode, "invariant or fast, in place of the cases' mode", "NAME");
