@@ -14,6 +14,7 @@ function(batchproof_split_sources folder)
   if(NOT BATCHPROOF_HAVE_CUDA)
     list(FILTER all EXCLUDE REGEX "\\.cu\\.cc$")
   endif()
+  list(FILTER all EXCLUDE REGEX "\\.mpi\\.cc$")  # needs MPI: BatchproofMpi.cmake
   set(tests ${all})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   set(benches ${all})

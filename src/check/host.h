@@ -67,6 +67,8 @@ class OperatorHost {
   // Fails where any rank failed, where the floating-point environment was changed, or where the operator wrote outside
   // its workspace.
   virtual Result<RunOutcome> run(const RunRequest& request) = 0;
+  // CPU threads that the ranks of a problem share; the same number wherever the cell's runs are decided.
+  virtual int processors() const;
   // A new cell begins: failures of the last one are forgotten, and each call may take that many seconds (none: the
   // host's own limit). A host in this process cannot stop an operator.
   virtual void begin_cell(std::optional<double> /*seconds_per_call*/) {}

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 
+#include "src/runtime/thread_pool.h"
+
 namespace batchproof {
 namespace {
 
@@ -33,6 +35,8 @@ const bp_implementation* default_implementation(const bp_operator& table, bp_mod
   }
   return nullptr;
 }
+
+int OperatorHost::processors() const { return hardware_threads(); }
 
 Result<void> LocalHost::validate(const Problem& problem) {
   std::array<char, kTextBytes> text{};

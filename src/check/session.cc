@@ -10,7 +10,6 @@
 #include "src/numeric/compare.h"
 #include "src/numeric/dtype.h"
 #include "src/numeric/seed.h"
-#include "src/runtime/thread_pool.h"
 
 namespace batchproof {
 namespace {
@@ -102,7 +101,7 @@ CellSession::CellSession(const Cell& cell, OperatorHost& host, std::vector<Recip
       seed_(seed),
       inputs_(host, std::move(recipes), seed, variant_seed(0), /*equal_weights=*/true) {}
 
-int CellSession::base_threads(int world) const { return std::max(1, hardware_threads() / world); }
+int CellSession::base_threads(int world) const { return std::max(1, host_.processors() / world); }
 
 std::uint64_t CellSession::variant_seed(int variant) const {
   return mix64(seed_, 0x1000u + static_cast<std::uint64_t>(variant));

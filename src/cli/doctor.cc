@@ -10,6 +10,7 @@
 #include "batchproof/registry.h"
 #include "src/cli/context.h"
 #include "src/cli/exit.h"
+#include "src/cli/launch.h"
 #include "src/cli/select.h"
 #include "src/cli/verbs.h"
 #include "src/runtime/cpu.h"
@@ -53,7 +54,11 @@ void print_validation() {
   line("x86-64 CPU, AVX-512", "yes", "on machines that have it");
   line("AArch64 CPU", "no", "meant to compile; no test runs there");
   line("ranks as threads", "yes", "up to 64 ranks");
-  line("MPI", "no", "not built in");
+  if (mpi_built_in()) {
+    line("ranks over MPI", "yes", "Open MPI, 4 processes of one machine; several machines are not tested");
+  } else {
+    line("MPI", "no", "not built in");
+  }
   line("CUDA sm_90", "by hand", "./run gpu on one H200 (bench/records); no test of every change runs there");
   line("CUDA sm_80 to sm_89", "no", "compiled; no test runs there");
   line("NCCL", "no", "not built in");
@@ -78,7 +83,7 @@ int run_doctor() {
                                         : changes + " (set back around every operator call)");
   row("C library", libc_text());
   row("CUDA", cuda_text());
-  row("MPI", "not built in");
+  row("MPI", mpi_built_in() ? "built in" : "not built in");
   row("NCCL", "not built in");
   const std::string folder = ops_folder();
   row("operators", std::to_string(registered_operators().size()));

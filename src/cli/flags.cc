@@ -12,6 +12,7 @@
 #include <regex>
 #include <set>
 
+#include "src/cli/launch.h"
 #include "src/runtime/words.h"
 
 namespace batchproof::cli {
@@ -37,7 +38,13 @@ Result<Device*> parse_device(const std::string& text) {
 
 Result<void> check_comm(const std::string& comm) {
   if (comm.empty() || comm == "threads") return {};
-  if (comm == "mpi") return fail(Error::Kind::environment, "--comm mpi: no MPI support in this build");
+  if (comm == "mpi" && !mpi_built_in())
+    return fail(Error::Kind::environment, "--comm mpi: no MPI support in this build");
+  if (comm == "mpi" && !started_by_mpirun()) {
+    return fail(Error::Kind::environment,
+                "--comm mpi: mpirun did not start this process; mpirun -n 4 batchproof check ... does");
+  }
+  if (comm == "mpi") return {};
   if (comm == "nccl") return fail(Error::Kind::environment, "--comm nccl: no NCCL support in this build");
   if (comm == "virtual") {
     return fail(Error::Kind::environment,

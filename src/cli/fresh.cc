@@ -190,6 +190,26 @@ Result<CellDigests> digest_in_fresh_process(const std::vector<Cell>& cells, cons
   return digests;
 }
 
+std::string digests_to_text(const CellDigests& digests) {
+  nlohmann::json json = nlohmann::json::object();
+  for (const auto& [id, ports] : digests) {
+    if (!ports) {
+      json[id] = ports.error().message;
+      continue;
+    }
+    nlohmann::json& list = json[id] = nlohmann::json::array();
+    for (const PortDigest& port : *ports) list.push_back({{"port", port.port}, {"digest", port.digest}});
+  }
+  return line_of(json);
+}
+
+CellDigests digests_from_text(const std::string& text) {
+  CellDigests digests;
+  std::string lines = text;
+  static_cast<void>(take_lines(&lines, &digests));
+  return digests;
+}
+
 int run_digest(const SelectionFlags& flags, double timeout) {
   const Result<Selection> selection = select_cells(flags);
   if (!selection) return report_error(selection.error());
@@ -206,16 +226,7 @@ int run_digest(const SelectionFlags& flags, double timeout) {
   options.timeout_s = timeout;
   for (const Cell& cell : selection->cells) {
     if (wanted.count(cell.id) == 0) continue;
-    nlohmann::json line = nlohmann::json::object();
-    for (const auto& [id, ports] : digest_cells({cell}, options)) {
-      if (!ports) {
-        line[id] = ports.error().message;
-        continue;
-      }
-      nlohmann::json& list = line[id] = nlohmann::json::array();
-      for (const PortDigest& port : *ports) list.push_back({{"port", port.port}, {"digest", port.digest}});
-    }
-    std::cout << line_of(line) << std::flush;
+    std::cout << digests_to_text(digest_cells({cell}, options)) << std::flush;
   }
   return std::cout.good() ? kExitOk : kExitEnvironment;
 }

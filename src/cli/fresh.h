@@ -18,6 +18,10 @@ namespace batchproof::cli {
 Result<CellDigests> digest_in_fresh_process(const std::vector<Cell>& cells, const std::vector<std::string>& suites,
                                             const SelectionFlags& flags, double timeout);
 
+// As text and back, for other processes of a launch.
+std::string digests_to_text(const CellDigests& digests);
+CellDigests digests_from_text(const std::string& text);
+
 }  // namespace batchproof::cli
 
 #endif  // BATCHPROOF_SRC_CLI_FRESH_H_

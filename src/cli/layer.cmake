@@ -25,3 +25,8 @@ endforeach()
 string(APPEND template_table "};\n")
 file(CONFIGURE OUTPUT ${generated}/new_templates.inc CONTENT "${template_table}" @ONLY)
 set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/cli/new.cc APPEND PROPERTY INCLUDE_DIRECTORIES ${generated})
+if(TARGET batchproof_mpi)
+  target_link_libraries(${name} PRIVATE batchproof_mpi)
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/cli/launch.cc APPEND PROPERTY
+    COMPILE_DEFINITIONS BATCHPROOF_HAVE_MPI)
+endif()

@@ -11,12 +11,25 @@
 
 namespace batchproof::cli {
 
+namespace {
+
+int speaker = 0;
+
+}  // namespace
+
+void speak_as(int rank) { speaker = rank; }
+
 int report_error(const Error& error) {
   std::fflush(stdout);
-  fmt::print(stderr, "batchproof: error: {}\n", error.message);
+  const std::string rank = speaker == 0 ? std::string() : fmt::format("rank {}: ", speaker);
+  // In one piece: ranks share the stream.
+  const std::string line = fmt::format("batchproof: error: {}{}\n", rank, error.message);
+  std::fwrite(line.data(), 1, line.size(), stderr);
   return exit_code(error);
 }
 
-void note(const std::string& text) { fmt::print(stderr, "# {}\n", text); }
+void note(const std::string& text) {
+  if (speaker == 0) fmt::print(stderr, "# {}\n", text);
+}
 
 }  // namespace batchproof::cli

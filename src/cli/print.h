@@ -10,6 +10,9 @@
 
 namespace batchproof::cli {
 
+// From here on this process is rank `rank` of several: errors of other ranks than 0 name theirs, and their notes are
+// dropped.
+void speak_as(int rank);
 // Prints the error and returns its exit code.
 int report_error(const Error& error);
 // A `#` line.

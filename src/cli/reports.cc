@@ -103,6 +103,8 @@ Result<std::unique_ptr<Reports>> Reports::make(const ReportFlags& flags, const C
   return reports;
 }
 
+std::unique_ptr<Reports> Reports::silent() { return std::unique_ptr<Reports>(new Reports); }
+
 void Reports::begin(const RunContext& context) {
   if (!journal_path_.empty()) {
     journal_.open(journal_path_, std::ios::binary | std::ios::trunc);

@@ -27,6 +27,8 @@ class Reports : public Reporter {
  public:
   // Errors (usage): a path that cannot be written, found before any work.
   static Result<std::unique_ptr<Reports>> make(const ReportFlags& flags, const ConsoleOptions& console);
+  // No report at all, for ranks that do not speak.
+  static std::unique_ptr<Reports> silent();
 
   void begin(const RunContext& context) override;
   void cell(const CellResult& result) override;
