@@ -19,6 +19,11 @@ namespace {
 
 // ---- runs that cells share ----------------------------------------------------------------------------------
 
+// But for the target rows and the relations.
+bool same_runs(const BiStandard& a, const BiStandard& b) {
+  return a.inputs == b.inputs && a.repeats == b.repeats && a.batch_sizes == b.batch_sizes;
+}
+
 bool same_problem(const Problem& a, const Problem& b) {
   return a.world == b.world && a.axes == b.axes && a.attrs == b.attrs && a.dtypes == b.dtypes;
 }
@@ -32,7 +37,7 @@ struct SharedRuns {
   bool serve(const Cell& next) const {
     if (!cell || chosen.session == nullptr || next.op != cell->op || next.impl != cell->impl) return false;
     const bool same_inputs = next.standard.bi.has_value() == cell->standard.bi.has_value() &&
-                             (!next.standard.bi || next.standard.bi->inputs == cell->standard.bi->inputs);
+                             (!next.standard.bi || same_runs(*next.standard.bi, *cell->standard.bi));
     return same_inputs && same_problem(next.problem, cell->problem) && next.comm_mode == cell->comm_mode &&
            next.recipes == cell->recipes && next.timeout_s == cell->timeout_s;
   }
@@ -315,7 +320,7 @@ Result<void> judge_invariance(const Cell& cell, OperatorHost& host, const RunOpt
     shared->chosen = *std::move(chosen);
   }
   CellSession& session = *shared->chosen.session;
-  session.set_targets_of(cell);
+  session.continue_with(cell);
   result->inputs = shared->chosen.inputs;
   result->executed = session.base().executed;
   result->digests = digests_of(session);

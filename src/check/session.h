@@ -106,8 +106,8 @@ class CellSession {
   // Leak witness per output port: all rows re-seeded, made once.
   Result<std::map<std::uint32_t, Witness>> leak_witness();
 
-  // Takes the targets of another cell that differs in nothing else.
-  void set_targets_of(const Cell& cell) { cell_.standard = cell.standard; }
+  // Goes on with another cell of the same problem, implementation and inputs: its targets, its expectations.
+  void continue_with(const Cell& cell) { cell_ = cell; }
 
   // Row positions of the case as indices, duplicates merged. Fails where one is out of range.
   Result<std::vector<std::int64_t>> targets() const;
