@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FP8, E8M0 and E2M1 against an independent source, PyPI ml_dtypes: every code decoded, and every FP32 whose low half is
-// 0 or 1 encoded, within the finite range (beyond it ml_dtypes does not saturate, ours does). E8M0 from 2^-126 on, below
-// which ml_dtypes rounds subnormal FP32 up whatever is nearer, and without ties, which it rounds up and we to even codes.
+// FP8, E8M0 and E2M1 against an independent source, PyPI ml_dtypes: every code decoded, and every FP32 whose low half
+// is 0 or 1 encoded, within the finite range (beyond it ml_dtypes does not saturate, ours does). E8M0 from 2^-126 on,
+// below which ml_dtypes rounds subnormal FP32 up whatever is nearer, and without ties, which it rounds up and we to
+// even codes.
 #include <gtest/gtest.h>
 
 #include <cmath>
