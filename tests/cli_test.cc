@@ -111,7 +111,7 @@ TEST_F(Cli, MissingEnvironmentIsThree) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> missing = {
       {{"--device", "cuda"}, "no CUDA device"},
       {{"--device", "cuda:1"}, "no CUDA device"},
-      {{"--comm", "mpi"}, "no MPI support"},
+      {{"--comm", "mpi"}, "--comm mpi: "},
       {{"--comm", "nccl"}, "no NCCL support"},
       {{"--comm", "virtual"}, "no CUDA device support"},
   };
