@@ -58,6 +58,18 @@ std::size_t classes(const std::map<int, std::string>& found) {
   return different.size();
 }
 
+// One line of the table that this test prints: the class of each world, letters in the order of appearance.
+void print_classes(const std::string& id, const std::string& dtype, const std::string& y,
+                   const std::map<int, std::string>& found) {
+  std::map<std::string, char> letters;
+  std::string line = fmt::format("{:<32} {:<9} {:<5}", id, dtype, y);
+  for (const auto& [world, digest] : found) {
+    const auto letter = letters.emplace(digest, static_cast<char>('A' + letters.size())).first->second;
+    line += fmt::format("  W={}: {}", world, letter);
+  }
+  fmt::print("{}\n", line);
+}
+
 TEST(MatmulReduceScatter, TreeHasOneBitClassOverWorldsAndVendorOrderSeveral) {
   for (const char* dtype : {"fp32", "bf16", "fp16", "mxfp8", "fp8", "fp8_block", "int8"}) {
     for (const char* y : {"fp32", "bf16"}) {
@@ -66,12 +78,14 @@ TEST(MatmulReduceScatter, TreeHasOneBitClassOverWorldsAndVendorOrderSeveral) {
       const auto tree = digests("cpu-fp32_tree-tree16-chain256", dtype, y);
       ASSERT_EQ(tree.size(), 5u) << dtype << " " << y;
       EXPECT_EQ(classes(tree), 1u) << dtype << " " << y;
+      print_classes("cpu-fp32_tree-tree16-chain256", dtype, y, tree);
     }
   }
   for (const char* dtype : {"fp32", "bf16", "mxfp8"}) {
     const auto vendor = digests("cpu-vendor_order-chain256", dtype, "fp32");
     ASSERT_EQ(vendor.size(), 5u);
     EXPECT_GT(classes(vendor), 1u) << dtype;
+    print_classes("cpu-vendor_order-chain256", dtype, "fp32", vendor);
   }
 }
 
