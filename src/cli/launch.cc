@@ -89,7 +89,10 @@ int in_launch(const std::string& comm, const std::function<int(Launch&)>& body) 
     return guard(child);
   }
   sigaction(SIGTERM, &before, nullptr);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // The launcher kills its process groups a second after SIGTERM; writing the reports may take longer.
+  const bool writes = rank == nullptr || std::atoi(rank) == 0;
+  if (writes) setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, writes ? SIGTERM : SIGKILL);
   if (getppid() != parent) return kExitEnvironment;
   auto launch = start_mpi_launch();
   if (!launch) return report_error(launch.error());

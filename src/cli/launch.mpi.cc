@@ -102,10 +102,13 @@ class MpiLaunch final : public Launch {
   // Does not come back. MPI is left as it is: mpirun ends the other ranks.
   [[noreturn]] void end(const std::string& what) {
     const std::lock_guard lock(mutex_);
+    signal(SIGPIPE, SIG_IGN);  // the launcher may be gone
     if (save_) save_();
     std::cout.flush();
     const int code = report_error({Error::Kind::environment, what});
     std::fflush(nullptr);
+    // A fresh process that is still at work; this one's handler only rings.
+    if (getpgrp() == getpid()) kill(0, SIGTERM);
     _exit(code);
   }
 
