@@ -236,21 +236,6 @@ std::string strict_error(const bp_problem* problem, Scaling scaling) {
   return "";
 }
 
-// group_size packs the block sizes along k, n and m in 16 bits each; a zero field follows from the shapes.
-std::string group_size_error(const bp_problem* problem, Scaling scaling) {
-  if (scaling != Scaling::block && scaling != Scaling::mx) return "";
-  const std::int64_t block = scaling == Scaling::mx ? kMxBlock : kScaleBlock;
-  const std::int64_t across = scaling == Scaling::mx ? 1 : kScaleBlock;
-  const std::int64_t group = bp_attr_int(problem, "group_size");
-  const auto fits = [&](int shift, std::int64_t size) {
-    const std::int64_t field = group >> shift & 0xFFFF;
-    return field == 0 || field == size;
-  };
-  if (group >= 0 && group >> 48 == 0 && fits(0, block) && fits(16, across) && fits(32, across)) return "";
-  return fmt::format("group_size = {} does not suit these scales; it must be 0 or {}", group,
-                     block + (across << 16) + (across << 32));
-}
-
 std::string problem_error(const bp_problem* problem) {
   if (problem->world < 1) return fmt::format("W = {} is out of range; it must be at least 1", problem->world);
   for (const auto& [name, least] : {std::pair("M", 0), std::pair("K", 1), std::pair("N", 0)}) {
@@ -277,7 +262,7 @@ std::string problem_error(const bp_problem* problem) {
   if (const std::int64_t index = bp_attr_int(problem, "gather_index"); index != 0) {
     return fmt::format("gather_index = {} is not supported; it must be 0 (gather x1)", index);
   }
-  if (std::string wrong = group_size_error(problem, scaling); !wrong.empty()) return wrong;
+  if (std::string wrong = group_size_error(bp_attr_int(problem, "group_size"), scaling); !wrong.empty()) return wrong;
   return bp_attr_int(problem, "strict_limits") != 0 ? strict_error(problem, scaling) : "";
 }
 

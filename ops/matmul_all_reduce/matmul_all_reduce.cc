@@ -149,7 +149,8 @@ std::string strict_error(const bp_problem* problem) {
                          dtype_name(x1));
     }
   }
-  for (const auto& [name, value] : {std::pair("comm_turn", 0), std::pair("stream_mode", 1)}) {
+  for (const auto& [name, value] :
+       {std::pair("comm_turn", 0), std::pair("stream_mode", 1), std::pair("block_size", 0)}) {
     if (bp_attr_int(problem, name) != value) {
       return fmt::format("{} = {}; under strict_limits it must be {}", name, bp_attr_int(problem, name), value);
     }
@@ -179,14 +180,6 @@ bp_status validate(const bp_problem* problem, char* error, size_t error_size) {
 
 size_t workspace_size(const bp_implementation* /*implementation*/, const bp_problem* problem, int32_t /*rank*/) {
   return static_cast<size_t>(2 * bp_axis_value(problem, "M") * bp_axis_value(problem, "N")) * sizeof(float);
-}
-
-// y = round(rows), which are dense.
-void store_rows(const void* rows, bp_dtype from, const bp_tensor& y) {
-  for (std::int64_t i = 0; i < y.shape[0]; ++i) {
-    for (std::int64_t j = 0; j < y.shape[1]; ++j)
-      write_float(y.data, i * y.stride[0] + j, y.dtype, read_float(rows, i * y.shape[1] + j, from));
-  }
 }
 
 // rows = round(rows + x3) in the dtype of the rows.

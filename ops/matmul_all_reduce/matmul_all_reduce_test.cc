@@ -147,6 +147,8 @@ TEST(MatmulAllReduce, EveryConstraintHasItsSentence) {
             "K = 65536 is outside the strict limits; it must be 1 to 65535");
   EXPECT_EQ(strict([](Problem& p) { p.dtypes[4] = BP_FP32; }),
             "y has the dtype fp32; under strict_limits it must be that of x1, bf16");
+  EXPECT_EQ(strict([](Problem& p) { p.attrs["block_size"] = std::int64_t{1}; }),
+            "block_size = 1; under strict_limits it must be 0");
   EXPECT_EQ(strict([](Problem& p) { p.attrs["comm_turn"] = std::int64_t{1}; }),
             "comm_turn = 1; under strict_limits it must be 0");
 }

@@ -177,14 +177,6 @@ size_t workspace_size(const bp_implementation* /*implementation*/, const bp_prob
   return static_cast<size_t>((m + m / problem->world) * bp_axis_value(problem, "N")) * sizeof(float);
 }
 
-// Rows of a dense matrix of `from` into y, rounded.
-void store_rows(const void* rows, bp_dtype from, const bp_tensor& y) {
-  for (std::int64_t i = 0; i < y.shape[0]; ++i) {
-    for (std::int64_t j = 0; j < y.shape[1]; ++j)
-      write_float(y.data, i * y.stride[0] + j, y.dtype, read_float(rows, i * y.shape[1] + j, from));
-  }
-}
-
 Result<void> multiply_and_scatter(const bp_context* context, const bp_tensor* tensors) {
   const bp_tensor& y = tensors[kY];
   const std::int64_t n = y.shape[1];

@@ -169,6 +169,12 @@ TEST(MatmulReduceScatter, EveryConstraintHasItsSentence) {
   EXPECT_EQ(with([](Problem& p) { p.attrs["reduce_op"] = std::string("max"); }),
             "reduce_op max is not supported; it must be sum");
   EXPECT_EQ(with([](Problem& p) { p.dtypes[1] = BP_FP16; }), "x2 has the dtype fp16; it must be that of x1, bf16");
+  EXPECT_EQ(with([](Problem& p) {
+              p.dtypes[0] = p.dtypes[1] = BP_E4M3;
+              p.dtypes[7] = p.dtypes[11] = BP_E8M0;
+              p.attrs["group_size"] = std::int64_t{549764202624};
+            }),
+            "group_size = 549764202624 does not suit these scales; it must be 0 or 4295032864");
   const auto strict = [&](auto change) {
     return with([&](Problem& p) {
       p.attrs["strict_limits"] = true;

@@ -111,6 +111,13 @@ Result<void> chain_partial(const ScaledLinear& linear, std::int64_t segment, int
   return scaled_linear(part, {segment, 0}, threads, scheduled(threads));
 }
 
+void store_rows(const void* rows, bp_dtype from, const bp_tensor& y) {
+  for (std::int64_t i = 0; i < y.shape[0]; ++i) {
+    for (std::int64_t j = 0; j < y.shape[1]; ++j)
+      write_float(y.data, i * y.stride[0] + j, y.dtype, read_float(rows, i * y.shape[1] + j, from));
+  }
+}
+
 Result<void> partial_reference(const ScaledLinear& linear, double* out) {
   const bp_tensor y = dense_matrix(out, BP_FP64, linear.x->shape[0], linear.w->shape[1]);
   ScaledLinear part = linear;
@@ -129,6 +136,7 @@ std::string reduced_problem_error(const bp_problem* problem, const ReducedPorts&
                                    scale_dtype(dtypes, ports.scales.x1_scale, scaling),
                                    scale_dtype(dtypes, ports.scales.x2_scale, scaling)};
   if (std::string wrong = scaled_dtype_error(scaling, of_product); !wrong.empty()) return wrong;
+  if (std::string wrong = group_size_error(bp_attr_int(problem, "group_size"), scaling); !wrong.empty()) return wrong;
   const std::int64_t k = bp_axis_value(problem, "K");
   if (scaling == Scaling::token_channel && k > kInt8LongestK) {
     return fmt::format("K = {} is out of range; an INT32 accumulator holds {}", k, kInt8LongestK);

@@ -28,8 +28,11 @@ Result<void> tree_partial(const ScaledLinear& linear, int world, std::int64_t se
 // This rank's product in one chain of `segment`, bias and scales applied, rounded to `dtype`: (m, n) dense.
 Result<void> chain_partial(const ScaledLinear& linear, std::int64_t segment, int threads, bp_dtype dtype, void* out);
 
-// The same in FP64.
+// chain_partial in FP64.
 Result<void> partial_reference(const ScaledLinear& linear, double* out);
+
+// y = round(rows), a dense matrix of dtype `from`.
+void store_rows(const void* rows, bp_dtype from, const bp_tensor& y);
 
 // Why K (per rank) on `world` ranks does not fit tree(16); empty: it does.
 std::string tree_error(Scaling scaling, std::int64_t k, int world);

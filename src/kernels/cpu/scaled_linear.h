@@ -82,6 +82,10 @@ struct ScaledDtypes {
 };
 std::string scaled_dtype_error(Scaling scaling, const ScaledDtypes& dtypes);
 
+// group_size packs the block sizes along k, n and m in 16 bits each; a zero field follows from the shapes. Empty:
+// nothing is wrong.
+std::string group_size_error(std::int64_t group, Scaling scaling);
+
 // d of Scaling::tensor.
 float masked_scale(float x_scale, float w_scale);
 

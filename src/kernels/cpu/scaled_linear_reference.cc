@@ -84,6 +84,19 @@ std::string scaled_dtype_error(Scaling scaling, const ScaledDtypes& dtypes) {
   return "";
 }
 
+std::string group_size_error(std::int64_t group, Scaling scaling) {
+  if (scaling != Scaling::block && scaling != Scaling::mx) return "";
+  const std::int64_t block = scaling == Scaling::mx ? kMxBlock : kScaleBlock;
+  const std::int64_t across = scaling == Scaling::mx ? 1 : kScaleBlock;
+  const auto fits = [&](int shift, std::int64_t size) {
+    const std::int64_t field = group >> shift & 0xFFFF;
+    return field == 0 || field == size;
+  };
+  if (group >= 0 && group >> 48 == 0 && fits(0, block) && fits(16, across) && fits(32, across)) return "";
+  return fmt::format("group_size = {} does not suit these scales; it must be 0 or {}", group,
+                     block + (across << 16) + (across << 32));
+}
+
 Result<void> scaled_linear_reference(const ScaledLinear& linear) {
   const bp_tensor& y = *linear.y;
   if (linear.scaling == Scaling::none) return linear_reference(*linear.x, *linear.w, linear.bias, y);
