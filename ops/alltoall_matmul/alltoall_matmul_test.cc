@@ -1,127 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which rows and columns meet, dynamic scales, the reference, every constraint. Invariance: the suites.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 #include <vector>
 
-#include "batchproof/operator.h"
-#include "batchproof/registry.h"
-#include "src/comm/thread_world.h"
 #include "src/numeric/bf16.h"
-#include "src/runtime/problem.h"
+#include "tests/operator_test.h"
 
 namespace batchproof {
+
+const char* const kTestedOperator = "alltoall_matmul";
+
 namespace {
-
-const bp_operator& table() {
-  for (const bp_operator* op : registered_operators()) {
-    if (std::string(op->name) == "alltoall_matmul") return *op;
-  }
-  std::abort();
-}
-
-std::uint32_t port(const std::string& name) {
-  for (std::uint32_t i = 0; i < table().port_count; ++i) {
-    if (name == table().ports[i].name) return i;
-  }
-  std::abort();
-}
-
-std::vector<bp_dtype> mode_dtypes(const std::string& name) {
-  for (std::uint32_t m = 0; m < table().dtype_mode_count; ++m) {
-    if (name == table().dtype_modes[m].name)
-      return {table().dtype_modes[m].dtypes, table().dtype_modes[m].dtypes + table().port_count};
-  }
-  std::abort();
-}
-
-Problem problem(const std::string& mode, int world, std::int64_t m, std::int64_t k, std::int64_t n) {
-  Problem out;
-  out.world = world;
-  out.axes = {{"M", m}, {"K", k}, {"N", n}};
-  for (std::uint32_t i = 0; i < table().attr_count; ++i)
-    out.attrs[table().attrs[i].name] = std::string(table().attrs[i].default_value) == "true";
-  out.dtypes = mode_dtypes(mode);
-  return out;
-}
-
-std::string validate(const Problem& described) {
-  char error[256] = "";
-  const Problem::View view(described);
-  return table().validate(view.get(), error, sizeof(error)) == BP_OK ? "accepted" : error;
-}
-
-template <class T>
-bp_tensor matrix(std::vector<T>& data, bp_dtype dtype, std::int64_t rows, std::int64_t columns) {
-  bp_tensor tensor = {};
-  tensor.data = data.data();
-  tensor.dtype = dtype;
-  tensor.ndim = 2;
-  tensor.shape[0] = rows;
-  tensor.shape[1] = columns;
-  tensor.stride[0] = columns;
-  tensor.stride[1] = 1;
-  return tensor;
-}
-
-// Calls `run` or `reference` of every rank; `tensors` is indexed by rank.
-Result<void> call(const Problem& described, bool reference, std::vector<std::vector<bp_tensor>>& tensors) {
-  const Problem::View view(described);
-  RankTeam team(described.world);
-  return team.run([&](int rank, const bp_comm& comm) -> Result<void> {
-    const bp_implementation* chosen = &table().implementations[0];
-    std::vector<char> workspace(table().workspace_size(chosen, view.get(), rank) + 64);
-    char error[256] = "";
-    bp_context context = {};
-    context.struct_size = sizeof(context);
-    context.rank = rank;
-    context.world = described.world;
-    context.threads = 1;
-    context.problem = view.get();
-    context.implementation = chosen;
-    context.comm = &comm;
-    context.workspace = workspace.data() + (64 - reinterpret_cast<std::uintptr_t>(workspace.data()) % 64) % 64;
-    context.workspace_bytes = workspace.size() - 64;
-    context.error = error;
-    context.error_size = sizeof(error);
-    const bp_tensor* own = tensors[static_cast<std::size_t>(rank)].data();
-    const bp_status status = reference ? table().reference(&context, own) : table().run(&context, own);
-    if (status != BP_OK) return fail(Error::Kind::operation, error);
-    return {};
-  });
-}
-
-// Small integers, so that sums are exact; `name` tells tensors apart.
-float entry(std::int64_t name, std::int64_t i, std::int64_t j) {
-  return static_cast<float>((name + 3 * i + 5 * j) % 7 - 3);
-}
-
-std::vector<float> entries(std::int64_t name, std::int64_t rows, std::int64_t columns) {
-  std::vector<float> out;
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t j = 0; j < columns; ++j) out.push_back(entry(name, i, j));
-  }
-  return out;
-}
-
-// What one rank writes, as run or as reference.
-struct Output {
-  std::vector<float> values;
-  std::vector<double> golden;
-  bp_tensor view(bool reference, std::int64_t rows, std::int64_t columns) {
-    values.resize(static_cast<std::size_t>(rows * columns));
-    golden.resize(values.size());
-    return reference ? matrix(golden, BP_FP64, rows, columns) : matrix(values, BP_FP32, rows, columns);
-  }
-  double at(bool reference, std::int64_t index) const {
-    const auto i = static_cast<std::size_t>(index);
-    return reference ? golden[i] : static_cast<double>(values[i]);
-  }
-};
 
 TEST(AlltoAllMatmul, RowsOfThisRankMeetTheirSlicesInRankOrder) {
   constexpr std::int64_t kM = 8, kK = 5, kN = 3;
