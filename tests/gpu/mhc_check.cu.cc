@@ -8,6 +8,7 @@
 
 #include <cmath>
 
+#include "src/kernels/cuda/mhc_params.h"
 #include "src/numeric/bf16.h"
 #include "tests/gpu/graph_clock.h"
 #include "tests/gpu/mhc_case.h"
@@ -222,6 +223,11 @@ int correct() {
   Score score;
   cudaStream_t stream;
   must("making a stream", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  const Counter reciprocals;
+  must("comparing reciprocals",
+       launch_mhc_reciprocals(reinterpret_cast<unsigned long long*>(reciprocals.get()), nullptr));
+  score.line(reciprocals.value() == 0,
+             fmt::format("{} of 75,497,472 reciprocals are not correctly rounded", reciprocals.value()));
   for (const Shape& s : kAll) values(s, score);
   for (const Shape& s : kAll) leaks(s, stream, score);
   for (const Shape& s : kAll) {

@@ -93,6 +93,10 @@ cudaError_t launch_mhc_split(MhcKernelForm form, const MhcLaunch& launch, cudaSt
 cudaError_t launch_mhc_small(const MhcLaunch& launch, cudaStream_t stream);
 cudaError_t launch_mhc_post(const MhcLaunch& launch, int processors, cudaStream_t stream);
 
+// Adds how many reciprocals of the fast form differ from the correctly rounded one, over every significand at nine
+// exponents of the range in which the kernels use it.
+cudaError_t launch_mhc_reciprocals(unsigned long long* differing, cudaStream_t stream);
+
 }  // namespace batchproof::cuda
 
 #endif  // BATCHPROOF_SRC_KERNELS_CUDA_MHC_PARAMS_H_

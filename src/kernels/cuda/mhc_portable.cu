@@ -125,6 +125,15 @@ __global__ void __launch_bounds__(kMhcThreads) mhc_post_kernel(const MhcLaunch g
   }
 }
 
+__global__ void reciprocal_kernel(unsigned long long* differing) {
+  const std::uint32_t significand = blockIdx.x * blockDim.x + threadIdx.x;
+  for (const std::uint32_t exponent :
+       {1u + 127 - 100, 127u - 60, 127u - 20, 126u, 127u, 128u, 129u, 127u + 60, 127u + 99}) {
+    const float v = __uint_as_float(exponent << 23 | significand);
+    if (__float_as_uint(reciprocal<true>(v)) != __float_as_uint(__frcp_rn(v))) atomicAdd(differing, 1ull);
+  }
+}
+
 template <bool kPost, int kStreams, int kMixTiles>
 cudaError_t product(const MhcLaunch& g, int processors, cudaStream_t stream) {
   const std::int64_t tiles = (g.rows + kTile - 1) / kTile;
@@ -164,6 +173,11 @@ cudaError_t launch_mhc_product(MhcKernelForm form, const MhcLaunch& g, int proce
 cudaError_t launch_mhc_finish(MhcKernelForm form, const MhcLaunch& g, int processors, cudaStream_t stream) {
   if (form == MhcKernelForm::broadcast) return finish<1, 3>(g, processors, stream);
   return form == MhcKernelForm::head ? finish<4, 1>(g, processors, stream) : finish<4, 3>(g, processors, stream);
+}
+
+cudaError_t launch_mhc_reciprocals(unsigned long long* differing, cudaStream_t stream) {
+  reciprocal_kernel<<<1 << 15, 256, 0, stream>>>(differing);
+  return cudaGetLastError();
 }
 
 cudaError_t launch_mhc_post(const MhcLaunch& g, int processors, cudaStream_t stream) {
