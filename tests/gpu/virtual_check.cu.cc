@@ -7,8 +7,8 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
-#include <numeric>
 #include <random>
+#include <thread>
 
 #include "src/comm/reduce.h"
 #include "src/comm/thread_world.h"
@@ -117,11 +117,18 @@ std::vector<Bytes> on_host(RankTeam& team, const Case& each, const Inputs& input
 
 struct Rank {
   cudaStream_t stream = nullptr;
-  DeviceBuffer send, recv, busy;
+  DeviceBuffer send, recv;
 };
 
 constexpr std::size_t kRoom = std::size_t{6} << 20;
-constexpr std::size_t kBusy = std::size_t{256} << 20;
+
+// Holds a stream up without work on the device, which would hold up the other streams as well.
+void delay(cudaStream_t stream, std::chrono::microseconds* time) {
+  must("delaying",
+       cudaLaunchHostFunc(
+           stream, [](void* given) { std::this_thread::sleep_for(*static_cast<std::chrono::microseconds*>(given)); },
+           time));
+}
 
 std::vector<Rank> make_ranks(int world) {
   std::vector<Rank> ranks(static_cast<std::size_t>(world));
@@ -130,15 +137,14 @@ std::vector<Rank> make_ranks(int world) {
     rank.send = must(DeviceBuffer::make(kRoom));
     rank.recv = must(DeviceBuffer::make(kRoom));
   }
-  // One is enough: every late rank may write there.
-  ranks[0].busy = must(DeviceBuffer::make(kBusy));
   return ranks;
 }
 
 // Ranks whose bytes differ from the host's. Buffers are filled behind a delay on some streams, and `send` is
 // overwritten right behind the call. `offset`: where buffers begin.
 int differing(RankTeam& team, std::vector<Rank>& ranks, const Case& each, const Inputs& inputs,
-              const std::vector<Bytes>& expected, std::size_t offset, int late) {
+              const std::vector<Bytes>& expected, std::size_t offset, int late,
+              std::chrono::microseconds late_by = std::chrono::microseconds(1000)) {
   const int world = team.world();
   std::vector<DeviceBuffer> staged;
   for (int q = 0; q < world; ++q) {
@@ -262,7 +268,8 @@ int check(bool brief) {
       RankTeam careless(world, *without);
       const Case each = cases_of(world)[2];
       const Inputs inputs = inputs_of(each, world);
-      const int found = differing(careless, ranks, each, inputs, on_host(host, each, inputs), 0, 0);
+      const int found =
+          differing(careless, ranks, each, inputs, on_host(host, each, inputs), 0, 0, std::chrono::milliseconds(50));
       score.line(found > 0, fmt::format("{} ranks: control without waits, {} ranks differ", world, found));
     }
     refuses_capture(device, ranks, score);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "src/kernels/cuda/rms_norm_kernels.h"
 #include "src/runtime/cuda_device.h"
@@ -46,7 +47,9 @@ Result<int> cuda_rms_norm_warps(const CudaRmsNormCall& call) {
   if (!device) return tl::unexpected<Error>(device.error());
   const std::int64_t chunks = ceil_div(call.columns, kCudaRmsChunk);
   const std::int64_t held = call.dtype == BP_BF16 ? kRmsMostHeld : kRmsMostHeld / 2;
-  int warps = 1;
+  // Measured on an H200 at 16384 rows: 4 KiB of a row or less in a warp, in registers.
+  int warps = call.dtype == BP_BF16 ? 4 : 8;
+  while (warps > 1 && warps > chunks) warps /= 2;
   while (warps < kRmsMostWarps && ceil_div(chunks, warps) > held) warps *= 2;
   const std::int64_t enough = kWarpsPerProcessor * device->processors;
   while (warps < kRmsMostWarps && warps < chunks && call.rows * warps < enough) warps *= 2;
@@ -72,7 +75,7 @@ Result<void> cuda_rms_norm(const CudaRmsNormCall& call, void* stream) {
   launch.vector_weight = whole_vectors(call.weight, 0, call);
   launch.vector_y = whole_vectors(call.y, call.y_row, call);
   launch.order = call.order;
-  launch.warps = *chosen;
+  launch.warps_log2 = std::countr_zero(static_cast<unsigned>(*chosen));
   std::int64_t blocks = ceil_div(call.rows, std::max(kRmsBlockWarps / *chosen, 1));
   if (call.processors > 0) blocks = std::min<std::int64_t>(blocks, call.processors);
   launch.blocks = static_cast<int>(std::min<std::int64_t>(blocks, INT32_MAX));

@@ -28,8 +28,8 @@ struct RmsNormLaunch {
   bool bf16;
   bool vector_x, vector_weight, vector_y;  // rows begin at multiples of 16 bytes
   CudaRmsOrder order;
-  int warps;   // of one row
-  int blocks;  // of the grid
+  int warps_log2;  // of one row
+  int blocks;      // of the grid
 };
 cudaError_t launch_rms_norm(const RmsNormLaunch& launch, cudaStream_t stream);
 
