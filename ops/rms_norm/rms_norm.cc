@@ -180,7 +180,8 @@ Result<void> run_on_cuda(const bp_context* context, const bp_tensor* tensors) {
   call.order = recipe.order;
   call.processors = context->processors;
   if (call.order == cuda::CudaRmsOrder::warps) call.warps = call.rows < kFewRows ? kFewRowsWarps : kManyRowsWarps;
-  if (recipe.by_alignment && !begins_whole(call.x, call.x_row, call.dtype)) call.order = cuda::CudaRmsOrder::descending;
+  if (recipe.by_alignment && reinterpret_cast<std::uintptr_t>(call.x) % 16 != 0)
+    call.order = cuda::CudaRmsOrder::descending;
   return cuda::cuda_rms_norm(call, context->stream);
 }
 #else

@@ -156,7 +156,7 @@ int warps_sweep() {
         fmt::print("{} H = {:5} M = {:6}:", dtype == BP_BF16 ? "bf16" : "fp32", h, m);
         for (const int warps : {1, 2, 4, 8, 16})
           fmt::print("  {:2} {:8.2f}", warps, time_of(clock, data, m, CudaRmsOrder::chunks, warps));
-        fmt::print("\n");
+        fmt::print("  copy {:.2f}\n", copy_of(clock, data, m));
       }
     }
   }

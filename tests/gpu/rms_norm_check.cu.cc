@@ -192,6 +192,8 @@ void every_way(const Rows& rows, bool brief, Score& score) {
     for (const std::int64_t count : {std::int64_t{1}, std::int64_t{3}, all})
       run(all - count, count, {.warps = warps}, fmt::format("{} warps", warps));
   }
+  for (const int warps : {1, 2, 4, 8, 16})
+    run(0, all, {.warps = warps, .processors = 2}, fmt::format("{} warps on two processors", warps));
   for (const std::size_t offset : {std::size_t{1}, std::size_t{3}, std::size_t{4}, std::size_t{8}}) {
     for (const int warps : {1, 4}) {
       run(0, all, {.x = offset, .warps = warps}, fmt::format("x {} elements on", offset));
