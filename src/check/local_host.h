@@ -30,6 +30,7 @@ class LocalHost final : public OperatorHost {
   Result<std::uint32_t> promises(const bp_implementation& implementation, const Problem& problem) override;
   Result<Memory> allocate(std::size_t bytes) override;
   Result<RunOutcome> run(const RunRequest& request) override;
+  Device* device() const override { return device_; }
   // Whether a C++ exception ever left the operator's run.
   bool threw() const { return runner_.threw(); }
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 
+#include "src/check/device_inputs.h"
 #include "src/numeric/dtype.h"
 #include "src/numeric/recipe.h"
 #include "tests/gpu/case.h"
@@ -116,13 +117,52 @@ void every_recipe(Score& score) {
              "a captured tensor: " + (refused ? "not refused" : refused.error().message));
 }
 
+// The harness's way: rows by the device in host memory, and what it leaves to the host.
+void harness(Score& score) {
+  Device* device = must(cuda_device(0));
+  int wrong = 0, taken = 0, left = 0;
+  for (const bp_dtype dtype : all_dtypes()) {
+    for (const Recipe& recipe : kRecipes) {
+      for (const std::int64_t rows : {1, 40}) {
+        FillRequest request;
+        request.spec = {recipe.kind, recipe.lo, recipe.hi, ""};
+        request.dtype = dtype;
+        request.name = name_hash("x2");
+        request.row = 11;
+        request.count = 4098;
+        const std::size_t bytes = dtype_bytes(dtype, request.count) * static_cast<std::size_t>(rows);
+        std::vector<std::uint8_t> host(bytes), made(bytes);
+        make_inputs(nullptr, request, rows, host.data());
+        if (fill_on_device(device, request, rows, made.data()))
+          ++taken;
+        else
+          ++wrong;
+        wrong += host != made;
+      }
+    }
+  }
+  const CancellingPairs pairs(1, 4098);
+  FillRequest request;
+  request.count = 4098;
+  std::vector<std::uint8_t> out(4098 * 4, 0xEE);
+  const std::vector<std::uint8_t> untouched = out;
+  request.pairs = &pairs;
+  left += fill_on_device(device, request, 1, out.data());
+  request.pairs = nullptr;
+  request.count = 10;
+  left += fill_on_device(device, request, 1, out.data());
+  left += fill_on_device(nullptr, request, 1000, out.data());
+  score.line(wrong == 0 && left == 0 && out == untouched,
+             fmt::format("the harness's inputs: {} made by the device, {} differ or were not made", taken, wrong));
+}
+
 double milliseconds(const std::function<void()>& body) {
   const auto start = std::chrono::steady_clock::now();
   body();
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-// What the harness would save: it keeps the host's bytes, to see that an operator leaves its inputs alone.
+// By the host, with the way to the device; and by the device, with the way back.
 void time_both() {
   for (const RecipeKind kind : {RecipeKind::normal, RecipeKind::wide_exponent}) {
     for (const std::int64_t side : {256, 4096}) {
@@ -161,6 +201,7 @@ int main() {
   using namespace batchproof::cuda::gpu;
   Score score;
   every_recipe(score);
+  harness(score);
   time_both();
   std::printf("%d passed, %d failed\n", score.passed, score.failed);
   return score.failed == 0 ? 0 : 1;
