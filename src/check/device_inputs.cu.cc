@@ -26,7 +26,6 @@ struct Room {
   std::set<Form> compared;
 };
 
-// Whether the memory was made: into `out`, which is not touched where it was not.
 bool make(Room* room, const cuda::CudaFill& wanted, void* out, std::size_t bytes) {
   if (room->memory.bytes() < bytes) {
     Result<cuda::DeviceBuffer> memory = cuda::DeviceBuffer::make(bytes);
@@ -67,19 +66,16 @@ bool fill_on_device(Device* device, const FillRequest& request, std::int64_t row
   fill.scale = request.scale;
   fill.reduction_input = request.reduction_input;
   const std::size_t row_bytes = dtype_bytes(request.dtype, request.count);
-  std::vector<std::byte> made(row_bytes * static_cast<std::size_t>(rows));
-  room.failed = !make(&room, fill, made.data(), made.size());
+  room.failed = !make(&room, fill, out, row_bytes * static_cast<std::size_t>(rows));
   // A device whose arithmetic is another one would be seen by its own inputs alone: the first row of each form is made
   // twice.
   if (!room.failed &&
       room.compared.insert({request.spec.kind, request.dtype, request.scale, request.reduction_input}).second) {
     std::vector<std::byte> first(row_bytes);
     batchproof::fill(request, first.data());
-    room.failed = std::memcmp(made.data(), first.data(), row_bytes) != 0;
+    room.failed = std::memcmp(out, first.data(), row_bytes) != 0;
   }
-  if (room.failed) return false;
-  std::memcpy(out, made.data(), made.size());
-  return true;
+  return !room.failed;
 }
 
 }  // namespace batchproof

@@ -15,10 +15,9 @@ namespace batchproof {
 // about 1000.
 constexpr std::int64_t kDeviceInputs = 2048;
 
-// `request` for `rows` row identities from request.row on, one behind the other in host memory. False, with nothing
-// written, where the device does not make them: pairs, captured tensors, packed elements in odd numbers, few elements,
-// a device that runs no kernels, is out of memory, or once made another first row than the host. Then the host makes
-// them.
+// `request` for `rows` row identities from request.row on, one behind the other in host memory. False: the host has to
+// make them. Nothing is written for pairs, captured tensors, packed elements in odd numbers, few elements, and a device
+// that runs no kernels; nothing is made any more once the device was out of memory or made another row than the host.
 bool fill_on_device(Device* device, const FillRequest& request, std::int64_t rows, void* out);
 
 // By the device where it does, else by the host.

@@ -178,7 +178,13 @@ TEST(VirtualWorldTest, StreamsWaitForWhatTheOthersSendAndRead) {
       EXPECT_EQ(wrong_gathers(StreamQueue::Without::nothing, world, slow), 0) << world << " ranks";
     }
   }
-  // The controls: what is read before it is there, what is overwritten before it is read.
+}
+
+// The controls: what is read before it is there, what is overwritten before it is read.
+TEST(VirtualWorldTest, WithoutTheWaitsTheBytesAreWrong) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer calls these the races that they are, and finds none in the other tests";
+#endif
   EXPECT_GE(wrong_gathers(StreamQueue::Without::ready, 3, 0), 2);
   EXPECT_GE(wrong_gathers(StreamQueue::Without::done, 3, 0), 1);
 }
