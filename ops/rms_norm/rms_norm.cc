@@ -26,9 +26,9 @@ struct CudaRecipe {
   bool by_alignment = false;  // control: tensors that begin elsewhere take another order
 };
 struct Plan {
-  Recipe cpu;
+  Recipe cpu = {};
   bool on_cuda = false;
-  CudaRecipe cuda;
+  CudaRecipe cuda = {};
   constexpr bool by_rows() const { return on_cuda ? cuda.order == cuda::CudaRmsOrder::warps : cpu.by_rows; }
 };
 // A serving engine's rule: few rows get large blocks.
