@@ -75,24 +75,29 @@ __device__ uint4 load_streamed(const void* at) {
 // so, and that no chunk ends early.
 template <class T, bool kWhole, bool kStreamed>
 __device__ uint4 load_vector(const typename T::Stored* row, int column, int columns, bool whole) {
-  if (kWhole || (whole && column + T::kVector <= columns))
-    return kStreamed ? load_streamed(row + column) : *reinterpret_cast<const uint4*>(row + column);
-  typename T::Stored codes[T::kVector];
+  if constexpr (!kWhole) {
+    if (!whole || column + T::kVector > columns) {
+      typename T::Stored codes[T::kVector];
 #pragma unroll
-  for (int e = 0; e < T::kVector; ++e) codes[e] = column + e < columns ? row[column + e] : typename T::Stored{0};
-  return T::vector_of(codes);
+      for (int e = 0; e < T::kVector; ++e) codes[e] = column + e < columns ? row[column + e] : typename T::Stored{0};
+      return T::vector_of(codes);
+    }
+  }
+  return kStreamed ? load_streamed(row + column) : *reinterpret_cast<const uint4*>(row + column);
 }
 
 template <class T, bool kWhole>
 __device__ void store_vector(typename T::Stored* row, int column, int columns, bool whole, const uint4& v) {
-  if (kWhole || (whole && column + T::kVector <= columns)) {
-    *reinterpret_cast<uint4*>(row + column) = v;
-    return;
-  }
+  if constexpr (!kWhole) {
+    if (!whole || column + T::kVector > columns) {
 #pragma unroll
-  for (int e = 0; e < T::kVector; ++e) {
-    if (column + e < columns) row[column + e] = T::element(v, e);
+      for (int e = 0; e < T::kVector; ++e) {
+        if (column + e < columns) row[column + e] = T::element(v, e);
+      }
+      return;
+    }
   }
+  *reinterpret_cast<uint4*>(row + column) = v;
 }
 
 __device__ float merge_lanes(float sum) {
