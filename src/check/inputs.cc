@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "src/check/device_inputs.h"
 #include "src/numeric/dtype.h"
 #include "src/numeric/seed.h"
 
@@ -116,6 +117,29 @@ void negate_elements(bp_dtype dtype, std::int64_t count, std::byte* data) {
   for (std::int64_t e = 0; e < count; ++e) data[static_cast<std::size_t>(e + 1) * size - 1] ^= std::byte{0x80};
 }
 
+// Lines of a weight whose reduction index follows the line: both members of a pair have the line of the lower one, the
+// upper one negated; a line without a partner is zero, because nothing cancels it. `extents` of the whole tensor.
+std::vector<std::byte> paired_lines(const PortLayout& port, const std::int64_t* extents, const CancellingPairs& pairs,
+                                    const std::vector<std::byte>& lines) {
+  const std::vector<ElementPlace> places = element_places(port);
+  const std::int64_t columns = extents[port.ndim - 1];
+  // The nearest line with another index, all other axes equal, is this far away.
+  std::int64_t step = 1;
+  for (int axis = port.ndim - 2; axis >= 0 && (port.port->reduction_axes >> axis & 1u) == 0; --axis)
+    step *= extents[axis];
+  const std::size_t line_bytes = dtype_bytes(port.dtype, columns);
+  std::vector<std::byte> paired(lines.size());
+  for (std::size_t line = 0; line * line_bytes < lines.size(); ++line) {
+    const std::int64_t k = places[line * static_cast<std::size_t>(columns)].entry;
+    if (pairs.unpaired(k)) continue;
+    const std::size_t from = line - static_cast<std::size_t>((k - pairs.canonical(k)) * step);
+    std::byte* to = paired.data() + line * line_bytes;
+    std::memcpy(to, lines.data() + from * line_bytes, line_bytes);
+    if (pairs.negated(k)) negate_elements(port.dtype, columns, to);
+  }
+  return paired;
+}
+
 }  // namespace
 
 Permutation random_permutation(const Layout& layout, std::uint64_t seed) {
@@ -209,7 +233,7 @@ const InputBuilder::Row& InputBuilder::logical_row(const Layout& layout, const P
     request.count = elements;
     request.magnitude = identity.magnitude;
     if (is_cancelling(request.spec)) request.pairs = pairs(layout, port);
-    fill(request, row.data());
+    make_inputs(host_.device(), request, 1, row.data());
     pair_scales(layout, port, &row);
   }
   row_cache_bytes_ += row.size();
@@ -237,36 +261,19 @@ Result<Tensor> InputBuilder::weight(const Layout& layout, const PortLayout& port
   const RecipeSpec& spec = recipes_[port.index];
   const CancellingPairs* partner = is_cancelling(spec) ? pairs(layout, port) : nullptr;
   const bool along_column = port.ndim > 0 && (port.port->reduction_axes >> (port.ndim - 1) & 1u) != 0;
-  const std::vector<ElementPlace> places = partner != nullptr ? element_places(port) : std::vector<ElementPlace>{};
 
   const std::uint64_t seed = own ? mix64(seed_, static_cast<std::uint64_t>(rank) + 1) : seed_;
   FillRequest request = request_for(port, seed, seed);
   request.count = columns;
   const std::size_t line_bytes = dtype_bytes(port.dtype, columns);
   std::vector<std::byte> logical(line_bytes * static_cast<std::size_t>(lines));
-  for (std::int64_t line = 0; line < lines && columns > 0; ++line) {
-    std::byte* out = logical.data() + static_cast<std::size_t>(line) * line_bytes;
-    request.row = static_cast<std::uint64_t>(line);
-    request.pairs = nullptr;
-    request.negate_along_column = false;
-    request.reduction_input = partner != nullptr;
-    bool negate = false;
-    if (partner != nullptr && along_column) {
-      request.pairs = partner;
-      request.negate_along_column = true;
-    } else if (partner != nullptr) {
-      const std::int64_t k = places[static_cast<std::size_t>(line * columns)].entry;
-      if (partner->unpaired(k)) continue;  // zero: nothing cancels it
-      // The line that holds the canonical index, all other axes equal: it is the nearest line with that index.
-      std::int64_t step = 1;
-      for (int axis = port.ndim - 2; axis >= 0 && (port.port->reduction_axes >> axis & 1u) == 0; --axis)
-        step *= extents[axis];
-      request.row = static_cast<std::uint64_t>(line - (k - partner->canonical(k)) * step);
-      negate = partner->negated(k);
-    }
-    fill(request, out);
-    if (negate) negate_elements(port.dtype, columns, out);
+  request.reduction_input = partner != nullptr;
+  if (partner != nullptr && along_column) {
+    request.pairs = partner;
+    request.negate_along_column = true;
   }
+  make_inputs(host_.device(), request, lines, logical.data());
+  if (partner != nullptr && !along_column) logical = paired_lines(port, extents, *partner, logical);
   pair_scales(layout, port, &logical);
   if (permutation != nullptr && port.port->reduction_group != nullptr && port.port->reduction_axes != 0 &&
       permutation->count(port.port->reduction_group) != 0) {
