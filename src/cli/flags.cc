@@ -36,6 +36,8 @@ Result<Device*> parse_device(const std::string& text) {
   return device;
 }
 
+}  // namespace
+
 Result<void> check_comm(const std::string& comm) {
   if (comm.empty() || comm == "threads") return {};
   if (comm == "mpi" && !mpi_built_in())
@@ -52,6 +54,8 @@ Result<void> check_comm(const std::string& comm) {
   }
   return refuse(fmt::format("--comm {}: communicators are threads, mpi, nccl and virtual", comm));
 }
+
+namespace {
 
 Result<std::vector<int>> parse_ranks(const std::string& text) {
   std::vector<int> ranks;

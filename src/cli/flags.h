@@ -34,6 +34,8 @@ struct SelectionOptions {
   std::vector<std::pair<std::string, std::string>> settings;
 };
 
+// The communicator of --comm. Errors are as of parse_selection.
+Result<void> check_comm(const std::string& comm);
 // Checks every flag. Errors are of kind usage, or environment where a device or communicator is not built in.
 Result<SelectionOptions> parse_selection(const SelectionFlags& flags);
 
