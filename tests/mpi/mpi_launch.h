@@ -55,6 +55,11 @@ class MpiTest : public ProgramTest {
     return true;
   }
 
+  // A child that nobody has waited for yet.
+  static bool has_ended(pid_t child) {
+    siginfo_t info{};
+    return waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child;
+  }
   static bool alive(pid_t pid) { return kill(pid, 0) == 0 && state_of(pid) != 'Z'; }
 
   // The processes of a rank that mpirun, as `launcher`, has started; -1 where they are not there yet.

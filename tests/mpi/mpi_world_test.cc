@@ -24,7 +24,7 @@
 namespace batchproof {
 namespace {
 
-constexpr unsigned kLimitSeconds = 50;
+constexpr unsigned kLimitSeconds = 150;
 
 std::unique_ptr<MpiProcesses> processes;
 
