@@ -94,7 +94,7 @@ constexpr const char* kWitnessId = "cpu-fp32fma-chain2";
 constexpr std::int64_t kCudaWitnessSegment = 16;  // one tensor-core step: alive from K = 17 on
 struct CudaPlans {
   CudaMatmulPlan chain{cuda::kCudaGemmSegment, 0, 9, false, CudaMatmulDefect::none};
-  CudaMatmulPlan tree{cuda::kCudaGemmSegment, kTreeSlices, 9, false, CudaMatmulDefect::none};
+  CudaMatmulPlan tree{cuda::kCudaTreeSegment, kTreeSlices, 9, false, CudaMatmulDefect::none};
   CudaMatmulPlan portable{cuda::kCudaGemmSegment, 0, 9, true, CudaMatmulDefect::none};
   CudaMatmulPlan older{cuda::kCudaGemmSegment, 0, 8, true, CudaMatmulDefect::none};
   CudaMatmulPlan fast{0, 0, 9, false, CudaMatmulDefect::none};
@@ -151,13 +151,14 @@ constexpr bp_implementation kImplementations[] = {
             kPromotionInterval),
     control("control-arrival-order", "segment sums merge in an order that changes from call to call", kArrivalOrder),
     {kWitnessId, "as chain256 with segments of 2", nullptr, BP_MODE_INVARIANT, BP_IMPL_WITNESS, nullptr, &kWitness},
-    {"cuda-sm90-chain2048", "tensor cores (wgmma, else mma.sync), FP32 sums, segments of 2048 merged one by one",
-     nullptr, BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaWitnessId, &kCudaChain},
+    {"cuda-sm90-even8192",
+     "tensor cores (wgmma, else mma.sync), FP32 sums, equal segments up to 8192 merged one by one", nullptr,
+     BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaWitnessId, &kCudaChain},
     {"cuda-sm90-tree16-chain2048", "the same in 16 slices merged as a balanced tree; K a multiple of 256", nullptr,
      BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaWitnessId, &kCudaTree},
-    {"cuda-sm90-mma-chain2048", "as cuda-sm90-chain2048, through mma.sync alone: the same bytes", nullptr,
+    {"cuda-sm90-mma-even8192", "as cuda-sm90-even8192, through mma.sync alone: the same bytes", nullptr,
      BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaWitnessId, &kCudaPortable},
-    {"cuda-sm80-mma-chain2048", "the same through mma.sync on compute capability 8.x: other bytes", nullptr,
+    {"cuda-sm80-mma-even8192", "the same through mma.sync on compute capability 8.x: other bytes", nullptr,
      BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaOlderWitnessId, &kCudaOlder},
     {"cuda-fast", "segments chosen from M and the device: not batch invariant", nullptr, BP_MODE_FAST, BP_IMPL_CUDA,
      kCudaWitnessId, &kCudaFast},
@@ -179,9 +180,9 @@ constexpr bp_implementation kImplementations[] = {
     cuda_control<CudaMatmulDefect::nan_leak>("cuda-control-nan-leak", "0 * (element of the next row) is added"),
     cuda_control<CudaMatmulDefect::workspace_leak>("cuda-control-workspace-leak",
                                                    "0 * (workspace that nothing wrote) is added"),
-    {kCudaWitnessId, "as cuda-sm90-chain2048 with segments of 16", nullptr, BP_MODE_INVARIANT,
+    {kCudaWitnessId, "as cuda-sm90-even8192 with segments of 16", nullptr, BP_MODE_INVARIANT,
      BP_IMPL_WITNESS | BP_IMPL_CUDA, nullptr, &kCudaWitness},
-    {kCudaOlderWitnessId, "as cuda-sm80-mma-chain2048 with segments of 16", nullptr, BP_MODE_INVARIANT,
+    {kCudaOlderWitnessId, "as cuda-sm80-mma-even8192 with segments of 16", nullptr, BP_MODE_INVARIANT,
      BP_IMPL_WITNESS | BP_IMPL_CUDA, nullptr, &kCudaOlderWitness}};
 
 // Row counts at which the CPU product takes another path.

@@ -32,6 +32,7 @@ Result<Schedule> chain(std::int64_t k, std::int64_t segment) { return Schedule::
 Result<Schedule> schedule_of(const CudaMatmulPlan& plan, const CudaGemmCall& call) {
   if (plan.slices > 0) return Schedule::make(call.k, TreePolicy{plan.slices, kAtom, plan.segment});
   if (plan.segment == 0) return cuda::fast_gemm_schedule(call);
+  if (plan.segment == cuda::kCudaGemmSegment) return cuda::cuda_gemm_schedule(call.k);
   return chain(call.k, plan.segment);
 }
 

@@ -29,7 +29,7 @@ enum class CudaMatmulDefect {
 };
 
 struct CudaMatmulPlan {
-  std::int64_t segment = 0;  // columns of K; 0: follows the batch (fast mode)
+  std::int64_t segment = 0;  // columns of K; 0: follows the batch (fast mode); kCudaGemmSegment: equal ones up to it
   std::int64_t slices = 0;   // of the tree; 0: a chain
   int generation = 9;        // major compute capability that the id names
   bool portable = false;     // mma.sync in place of wgmma
