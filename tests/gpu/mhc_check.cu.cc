@@ -3,7 +3,7 @@
 // The mHC kernels on a device: both paths and every cut give the same bytes, a row's bytes do not depend on its batch,
 // the values are those of the CPU within rounding, 2,000 launches give the same bytes beside a busy stream.
 //
-//   mhc_check correct | repeat | flips | layers | sanitize
+//   mhc_check correct | repeat | flips | layers | sanitize | sanitize-portable
 #include <fmt/format.h>
 
 #include <cmath>
@@ -296,17 +296,17 @@ int flips() {
     options.assumed_processors = processors;
     std::vector<std::int64_t> found;
     std::vector<Matrix> before;
+    std::int64_t rows_before = 0;
     for (std::int64_t rows = 1; rows <= kMost; ++rows) {
       // Around every expected row count, and every 16th.
       const auto near = [&](std::int64_t at) { return rows >= at - 2 && rows <= at + 1; };
       if (rows % 16 > 1 && std::none_of(expected.begin(), expected.end(), near)) continue;
       run(c, 0, rows, options);
       must("waiting", cudaStreamSynchronize(stream));
-      const std::int64_t victims = std::min(rows, kVictims);
-      if (!before.empty() &&
-          c.differing(before, 0, std::min(victims, std::max<std::int64_t>(1, rows - 1)), stream) != 0)
+      if (rows_before > 0 && c.differing(before, 0, std::min(rows_before, kVictims), stream) != 0)
         found.push_back(rows);
       before = c.kept();
+      rows_before = rows;
     }
     std::string list;
     for (const std::int64_t at : found) list += fmt::format(" {}", at);
@@ -352,19 +352,21 @@ int layers() {
   return score.failed == 0 ? 0 : 1;
 }
 
-// Small, for compute-sanitizer.
-int sanitize() {
+// Small, for compute-sanitizer. `cluster`: the cluster kernel as well.
+int sanitize(bool cluster) {
   for (const Shape& s :
        {Shape{MhcForm::fused, 1024, true}, Shape{MhcForm::pre, 528, true}, Shape{MhcForm::broadcast, 576, true},
         Shape{MhcForm::head, 512, false}, Shape{MhcForm::fused_delayed, 512, true}, Shape{MhcForm::post, 512, false}}) {
     for (const std::int64_t rows : {5, 50}) {
       const MhcCase c(s.form, rows, s.hidden, s.norm);
       CudaMhcOptions options;
-      run(c, 0, rows, options);
+      if (cluster) run(c, 0, rows, options);
       options.processors = 8;  // several tiles per cluster
-      run(c, 0, rows, options);
+      if (cluster) run(c, 0, rows, options);
       options.path = CudaMhcPath::portable;
       run(c, 0, rows, options);
+      options.path = CudaMhcPath::occupancy;
+      if (s.form != MhcForm::head) run(c, 0, rows, options);
       must("waiting", cudaDeviceSynchronize());
     }
   }
@@ -381,7 +383,8 @@ int main(int argc, char** argv) {
   if (part == "repeat") return batchproof::cuda::gpu::repeat();
   if (part == "flips") return batchproof::cuda::gpu::flips();
   if (part == "layers") return batchproof::cuda::gpu::layers();
-  if (part == "sanitize") return batchproof::cuda::gpu::sanitize();
-  std::fprintf(stderr, "usage: mhc_check correct | repeat | flips | layers | sanitize\n");
+  if (part == "sanitize") return batchproof::cuda::gpu::sanitize(true);
+  if (part == "sanitize-portable") return batchproof::cuda::gpu::sanitize(false);
+  std::fprintf(stderr, "usage: mhc_check correct | repeat | flips | layers | sanitize | sanitize-portable\n");
   return 2;
 }
