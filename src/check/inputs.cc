@@ -217,12 +217,12 @@ const InputBuilder::Row& InputBuilder::logical_row(const Layout& layout, const P
 }
 
 Result<Tensor> InputBuilder::weight(const Layout& layout, const PortLayout& port, int rank,
-                                    const Permutation* permutation, const Placement& placement) {
+                                    const Permutation* permutation, const Placement& placement, bool equal_experts) {
   const bool own = port.port->distribution == BP_PER_RANK && !equal_weights_;
   const bool slice = port.port->distribution == BP_SHARDED;
   const std::string key =
-      fmt::format("{}{}:{}:{}:{}:{}", shape_key(port), own || slice ? rank : 0, permutation != nullptr,
-                  placement.offset, placement.padding, placement.padding > 0 ? placement.fill : 0);
+      fmt::format("{}{}:{}:{}:{}:{}:{}", shape_key(port), own || slice ? rank : 0, permutation != nullptr,
+                  equal_experts, placement.offset, placement.padding, placement.padding > 0 ? placement.fill : 0);
   const auto found = weights_.find(key);
   if (found != weights_.end()) return found->second;
 
@@ -233,6 +233,10 @@ Result<Tensor> InputBuilder::weight(const Layout& layout, const PortLayout& port
   const std::int64_t columns = port.ndim > 0 ? extents[port.ndim - 1] : 1;
   std::int64_t lines = 1;
   for (int axis = 0; axis + 1 < port.ndim; ++axis) lines *= extents[axis];
+
+  // Of one expert, where its slices are the entries of the first axis.
+  const std::int64_t slice_lines =
+      equal_experts && slice && port.port->sharded_axis == 0 && port.ndim > 1 ? lines / extents[0] : lines;
 
   const RecipeSpec& spec = recipes_[port.index];
   const CancellingPairs* partner = is_cancelling(spec) ? pairs(layout, port) : nullptr;
@@ -264,6 +268,7 @@ Result<Tensor> InputBuilder::weight(const Layout& layout, const PortLayout& port
       request.row = static_cast<std::uint64_t>(line - (k - partner->canonical(k)) * step);
       negate = partner->negated(k);
     }
+    request.row %= static_cast<std::uint64_t>(slice_lines);
     fill(request, out);
     if (negate) negate_elements(port.dtype, columns, out);
   }
@@ -333,7 +338,7 @@ Result<void> InputBuilder::fill_rows(const Layout& layout, const Assignment& row
 }
 
 Result<RunTensors> InputBuilder::build(const Layout& layout, const Assignment& rows, const Permutation* permutation,
-                                       const Placement& placement) {
+                                       const Placement& placement, bool equal_experts) {
   RunTensors tensors;
   tensors.ranks.resize(static_cast<std::size_t>(layout.problem.world));
   for (int rank = 0; rank < layout.problem.world; ++rank) {
@@ -343,7 +348,8 @@ Result<RunTensors> InputBuilder::build(const Layout& layout, const Assignment& r
         continue;
       }
       const bool shared = !port.is_output() && !port.carries_rows();
-      auto tensor = shared ? weight(layout, port, rank, permutation, placement) : Tensor::make(host_, port, placement);
+      auto tensor = shared ? weight(layout, port, rank, permutation, placement, equal_experts)
+                           : Tensor::make(host_, port, placement);
       if (!tensor) return tl::unexpected(tensor.error());
       tensors.ranks[rank].push_back(*std::move(tensor));
     }

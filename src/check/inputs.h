@@ -25,6 +25,8 @@ struct RowIdentity {
   std::uint64_t seed = 0;
   double magnitude = 1.0;
   std::optional<Poison> poison;
+  // Of operators whose rows choose: the expert, counted over all ranks, -1 for none. Nothing: drawn from the row.
+  std::optional<std::int64_t> expert = std::nullopt;
 
   bool operator==(const RowIdentity&) const = default;
 };
@@ -50,16 +52,16 @@ class InputBuilder {
   // Reads the captured tensors of `file` recipes; before the first build.
   Result<void> load_captured();
 
-  // Inputs filled, outputs holding placement.fill.
+  // Inputs filled, outputs holding placement.fill. `equal_experts`: all experts have the weights of the first.
   Result<RunTensors> build(const Layout& layout, const Assignment& rows, const Permutation* permutation = nullptr,
-                           const Placement& placement = {});
+                           const Placement& placement = {}, bool equal_experts = false);
 
  private:
   using Row = std::vector<std::byte>;
 
   FillRequest request_for(const PortLayout& port, std::uint64_t seed, std::uint64_t base_seed) const;
   Result<Tensor> weight(const Layout& layout, const PortLayout& port, int rank, const Permutation* permutation,
-                        const Placement& placement);
+                        const Placement& placement, bool equal_experts);
   const Row& logical_row(const Layout& layout, const PortLayout& port, const RowIdentity& identity);
   const CancellingPairs* pairs(const Layout& layout, const PortLayout& port);
   // Gives partner blocks equal scales where the inputs cancel: a pair cancels only under one scale.

@@ -9,9 +9,10 @@ const std::vector<Relation>& runnable_relations() {
       {BP_POSITION, Witness::Kind::order, check_position},     {BP_CROSS_RANK, Witness::Kind::order, check_cross_rank},
       {BP_BATCH_SIZE, Witness::Kind::order, check_batch_size}, {BP_WORLD_SIZE, Witness::Kind::order, check_world_size},
       {BP_COMM_MODE, Witness::Kind::order, check_comm_mode},   {BP_POISON, Witness::Kind::leak, check_poison},
-      {BP_ALIGNMENT, Witness::Kind::order, check_alignment},   {BP_THREADS, Witness::Kind::order, check_threads},
-      {BP_HISTORY, Witness::Kind::order, check_history},       {BP_STREAM, Witness::Kind::order, check_stream},
-      {BP_GRAPH, Witness::Kind::order, check_graph},           {BP_PROCESSORS, Witness::Kind::order, check_processors},
+      {BP_ROUTING, Witness::Kind::leak, check_routing},        {BP_ALIGNMENT, Witness::Kind::order, check_alignment},
+      {BP_THREADS, Witness::Kind::order, check_threads},       {BP_HISTORY, Witness::Kind::order, check_history},
+      {BP_STREAM, Witness::Kind::order, check_stream},         {BP_GRAPH, Witness::Kind::order, check_graph},
+      {BP_PROCESSORS, Witness::Kind::order, check_processors},
   };
   return list;
 }

@@ -41,6 +41,7 @@ Result<RelationFinding> check_batch_size(CellSession& session);
 Result<RelationFinding> check_world_size(CellSession& session);
 Result<RelationFinding> check_comm_mode(CellSession& session);
 Result<RelationFinding> check_poison(CellSession& session);
+Result<RelationFinding> check_routing(CellSession& session);
 Result<RelationFinding> check_alignment(CellSession& session);
 Result<RelationFinding> check_threads(CellSession& session);
 Result<RelationFinding> check_history(CellSession& session);

@@ -85,6 +85,7 @@ class AnyScanner final : public Scanner {
     }
     Variant variant = session_.same();
     variant.problem.axes[host_.table().row_count_axis] = size;
+    variant.problem = session_.routed(variant.problem);
     auto layout = make_layout(host_, variant.problem);
     if (!layout) return tl::unexpected(layout.error());
     variant.rows.clear();
