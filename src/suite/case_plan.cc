@@ -396,7 +396,8 @@ Words axes_of(const bp_operator& op, const bp_port& port) {
   if (!shape) return used;
   for (const Expression& extent : *shape) {
     for (const std::string& symbol : extent.symbols()) {
-      if (std::find(declared.begin(), declared.end(), symbol) != declared.end()) used.push_back(symbol);
+      const bool is_axis = symbol != "W" && std::find(declared.begin(), declared.end(), symbol) != declared.end();
+      if (is_axis && std::find(used.begin(), used.end(), symbol) == used.end()) used.push_back(symbol);
     }
   }
   return used;
@@ -416,9 +417,12 @@ bool is_optional_axis(const bp_operator& op, const char* axis) {
   return used;
 }
 
-bool has_axes_of(const bp_operator& op, const bp_port& port, const Problem& problem) {
-  const Words axes = axes_of(op, port);
-  return std::all_of(axes.begin(), axes.end(), [&](const std::string& axis) { return problem.axes.count(axis) != 0; });
+std::vector<std::string> missing_axes(const bp_operator& op, const bp_port& port, const Problem& problem) {
+  Words missing;
+  for (const std::string& axis : axes_of(op, port)) {
+    if (problem.axes.count(axis) == 0) missing.push_back(axis);
+  }
+  return missing;
 }
 
 std::optional<RowPosition> row_position_from(const AxisValue& value) {

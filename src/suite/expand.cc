@@ -197,8 +197,12 @@ class CaseExpander {
     const bool asked = spec != nullptr || axis != nullptr || axis_dtype;
     if (axis != nullptr && std::get<std::string>(*axis) == "none") return bp_dtype{BP_NONE};
     if (is_other_form(i, mode)) return bp_dtype{BP_NONE};
-    // Where the case says nothing of them, the ports of axes that it leaves out are absent.
-    if (optional && !asked && !has_axes_of(*plan_.op, port, problem)) return bp_dtype{BP_NONE};
+    if (const Words missing = missing_axes(*plan_.op, port, problem); !missing.empty()) {
+      if (!asked) return bp_dtype{BP_NONE};
+      return fail_at(spec != nullptr ? spec->position : case_.position_of("axes"),
+                     fmt::format("port {} of operator {} has the shape ({}); the case has no axis {}", port.name,
+                                 plan_.op->name, port.shape, join_words(missing)));
+    }
     const bool on_demand = port.kind == BP_OUTPUT ? case_.lists_outputs : port.kind != BP_SCALE;
     if (optional && !asked && on_demand) return bp_dtype{BP_NONE};
     if (axis_dtype) return *axis_dtype;
