@@ -246,9 +246,10 @@ std::size_t grouped_locate(const bp_problem* problem, const GroupedForm& form, s
     if (at.owner >= 0) add(port, at.owner, at.landing);
   }
   if (at.owner >= 0) add(kGmmWeight, at.owner, at.expert);
-  const std::int64_t own = row % bp_axis_value(problem, "M");
+  const std::int64_t rows = bp_axis_value(problem, "M");
+  const std::int64_t own = row % rows;
   const std::int64_t choices = bp_axis_value(problem, "TOPK");
-  if (choices > 0 && own % choices == 0) {
+  if (choices > 0 && own % choices == 0 && own / choices < rows / choices) {
     for (const std::uint32_t port : {kMmX, kMmXScale, kMmY}) add(port, at.rank, own / choices);
   }
   return count;
