@@ -216,17 +216,16 @@ const InputBuilder::Row& InputBuilder::logical_row(const Layout& layout, const P
   return rows_.emplace(std::move(key), std::move(row)).first->second;
 }
 
-Result<Tensor> InputBuilder::weight(const Layout& layout, const PortLayout& port, int rank,
-                                    const Permutation* permutation, const Placement& placement, bool equal_experts) {
+const InputBuilder::Row& InputBuilder::logical_weight(const Layout& layout, const PortLayout& port, int rank,
+                                                      const Permutation* permutation, bool equal_experts) {
   const bool own = port.port->distribution == BP_PER_RANK && !equal_weights_;
   const bool slice = port.port->distribution == BP_SHARDED;
-  const std::string key =
-      fmt::format("{}{}:{}:{}:{}:{}:{}", shape_key(port), own || slice ? rank : 0, permutation != nullptr,
-                  equal_experts, placement.offset, placement.padding, placement.padding > 0 ? placement.fill : 0);
-  const auto found = weights_.find(key);
-  if (found != weights_.end()) return found->second;
+  std::string key =
+      fmt::format("{}{}:{}:{}:{}", shape_key(port), port.shards, own ? rank : 0, permutation != nullptr, equal_experts);
+  const auto found = logical_weights_.find(port.index);
+  if (found != logical_weights_.end() && found->second.first == key) return found->second.second;
 
-  // The logical tensor over all ranks, row-major: "row" is every axis but the last, flattened.
+  // "Row" is every axis but the last, flattened.
   std::int64_t extents[BP_MAX_DIMS];
   for (int axis = 0; axis < port.ndim; ++axis)
     extents[axis] = port.shape[axis] * (slice && axis == port.port->sharded_axis ? port.shards : 1);
@@ -247,7 +246,7 @@ Result<Tensor> InputBuilder::weight(const Layout& layout, const PortLayout& port
   FillRequest request = request_for(port, seed, seed);
   request.count = columns;
   const std::size_t line_bytes = dtype_bytes(port.dtype, columns);
-  std::vector<std::byte> logical(line_bytes * static_cast<std::size_t>(lines));
+  Row logical(line_bytes * static_cast<std::size_t>(lines));
   for (std::int64_t line = 0; line < lines && columns > 0; ++line) {
     std::byte* out = logical.data() + static_cast<std::size_t>(line) * line_bytes;
     request.row = static_cast<std::uint64_t>(line);
@@ -275,12 +274,26 @@ Result<Tensor> InputBuilder::weight(const Layout& layout, const PortLayout& port
   pair_scales(layout, port, &logical);
   if (permutation != nullptr && port.port->reduction_group != nullptr && port.port->reduction_axes != 0 &&
       permutation->count(port.port->reduction_group) != 0) {
-    std::vector<std::byte> moved(logical.size());
+    Row moved(logical.size());
     gather_elements(port.dtype, permuted_sources(port, permutation->at(port.port->reduction_group)), logical.data(),
                     moved.data());
     logical = std::move(moved);
   }
+  auto& slot = logical_weights_[port.index];
+  slot = {std::move(key), std::move(logical)};
+  return slot.second;
+}
 
+Result<Tensor> InputBuilder::weight(const Layout& layout, const PortLayout& port, int rank,
+                                    const Permutation* permutation, const Placement& placement, bool equal_experts) {
+  const bool own = port.port->distribution == BP_PER_RANK && !equal_weights_;
+  const bool slice = port.port->distribution == BP_SHARDED;
+  const std::string key =
+      fmt::format("{}{}:{}:{}:{}:{}:{}", shape_key(port), own || slice ? rank : 0, permutation != nullptr,
+                  equal_experts, placement.offset, placement.padding, placement.padding > 0 ? placement.fill : 0);
+  const auto found = weights_.find(key);
+  if (found != weights_.end()) return found->second;
+  const Row& logical = logical_weight(layout, port, rank, permutation, equal_experts);
   auto tensor = Tensor::make(host_, port, placement);
   if (!tensor) return tensor;
   if (!slice || port.shards == 1) {

@@ -27,6 +27,7 @@ struct RelationFinding {
 struct Relation {
   std::uint32_t bit;
   Witness::Kind witness;
+  bool order_too;  // a leak relation that finds faults of order as well: both must be able to show
   Result<RelationFinding> (*check)(CellSession& session);
 };
 
