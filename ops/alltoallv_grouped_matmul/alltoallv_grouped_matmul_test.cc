@@ -126,7 +126,7 @@ TEST(AlltoAllvGroupedMatmul, EveryConstraintHasItsSentence) {
             "permute_out has the dtype fp16; it must be that of gmm_x, bf16");
   EXPECT_EQ(
       with("bf16", true, [](Problem& p) { p.attrs["send_counts"] = std::string("1,1,1,1,1,1,1,1,0,0,0,0,0,0,0,1"); }),
-      "send_counts of rank 0 has a sum above its M = 8 rows");
+      "send_counts of rank 0 has the sum 9; it must be M = 8");
 }
 
 }  // namespace

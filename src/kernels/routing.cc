@@ -84,20 +84,22 @@ Result<std::vector<std::int64_t>> from_counts(const RoutingRequest& request) {
   }
   std::vector<std::int64_t> chosen;
   for (std::int64_t rank = 0; rank < request.world; ++rank) {
-    std::int64_t left = request.rows;
+    const auto count_of = [&](std::int64_t e) {
+      return (*list)[static_cast<std::size_t>(given == experts ? e : rank * experts + e)];
+    };
+    std::int64_t sum = 0;
     for (std::int64_t e = 0; e < experts; ++e) {
-      const std::int64_t count = (*list)[static_cast<std::size_t>(given == experts ? e : rank * experts + e)];
-      if (count < 0) {
-        return fail(Error::Kind::usage, fmt::format("{} holds {}; counts are at least 0", request.counts_name, count));
+      if (count_of(e) < 0) {
+        return fail(Error::Kind::usage,
+                    fmt::format("{} holds {}; counts are at least 0", request.counts_name, count_of(e)));
       }
-      if (count > left) {
-        return fail(Error::Kind::usage, fmt::format("{} of rank {} has a sum above its M = {} rows",
-                                                    request.counts_name, rank, request.rows));
-      }
-      chosen.insert(chosen.end(), static_cast<std::size_t>(count), e);
-      left -= count;
+      sum += std::min(count_of(e), request.rows + 1);
     }
-    chosen.insert(chosen.end(), static_cast<std::size_t>(left), kNotSent);
+    if (sum != request.rows) {
+      return fail(Error::Kind::usage, fmt::format("{} of rank {} has the sum {}; it must be M = {}",
+                                                  request.counts_name, rank, sum, request.rows));
+    }
+    for (std::int64_t e = 0; e < experts; ++e) chosen.insert(chosen.end(), static_cast<std::size_t>(count_of(e)), e);
   }
   return chosen;
 }

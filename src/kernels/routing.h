@@ -25,7 +25,7 @@ struct RoutingRequest {
   std::int64_t seed = 0;      // of skewed and random
   std::int64_t capacity = 0;  // rows that an expert takes from a word's routing, the first ones; 0: all
   // Rows that a rank sends to expert 0, 1, ...: world * experts numbers that hold on every rank, or that many for each
-  // rank in turn. The rows of a rank are then in this order.
+  // rank in turn; all rows of a rank are sent, and lie in this order.
   std::string counts;
   std::string counts_name;  // of the attribute, for messages
 

@@ -121,9 +121,9 @@ TEST(Routing, CountsAreRowsInTheirOrder) {
   EXPECT_EQ(routing.row(6).place, 2);  // the rows of a rank lie as they are
   EXPECT_EQ(routing.row(6).owner, 1);
   EXPECT_EQ(routing.row(6).landing, 3);  // expert 0 of rank 1: two rows of rank 0 lie before
-  wanted.counts = "1,0,2,1,0,0,0,3";     // rank by rank
-  EXPECT_EQ(made(wanted).sent(1), 3);
-  EXPECT_EQ(made(wanted).row(7).owner, -1);
+  wanted.counts = "1,0,2,1,0,0,1,3";     // rank by rank
+  EXPECT_EQ(made(wanted).count(1, 1, 1), 3);
+  EXPECT_EQ(made(wanted).count(1, 0, 0), 0);
 }
 
 TEST(Routing, EveryWrongRequestHasItsSentence) {
@@ -142,7 +142,10 @@ TEST(Routing, EveryWrongRequestHasItsSentence) {
   EXPECT_EQ(with_counts("1,2"),
             "send_counts has 2 entries; it must have W * E = 4, or W times as many for each rank in turn");
   EXPECT_EQ(with_counts("1,2,-1,0"), "send_counts holds -1; counts are at least 0");
-  EXPECT_EQ(with_counts("1,2,1,1"), "send_counts of rank 0 has a sum above its M = 4 rows");
+  EXPECT_EQ(with_counts("1,2,1,1"), "send_counts of rank 0 has the sum 5; it must be M = 4");
+  EXPECT_EQ(with_counts("4,0,0,0,1,0,2,0"), "send_counts of rank 1 has the sum 3; it must be M = 4");
+  EXPECT_EQ(with_counts("9223372036854775807,9223372036854775807,0,0"),
+            "send_counts of rank 0 has the sum 10; it must be M = 4");
 }
 
 }  // namespace
