@@ -182,7 +182,7 @@ Result<void> exchange_and_multiply(const bp_context* context, const bp_tensor* t
   if (const Result<void> done = bring_rows(context, tensors, workspace, landed); !done) return done;
   const GroupedPlan& plan = grouped_plan(context->implementation);
   const Result<void> done = grouped_linear(landed.grouped, plan, *context->implementation, context->threads);
-  return done ? shared_expert(context, tensors, plan.segment) : done;
+  return done ? shared_expert(context, tensors, plan) : done;
 }
 
 bp_status run(const bp_context* context, const bp_tensor* tensors) {

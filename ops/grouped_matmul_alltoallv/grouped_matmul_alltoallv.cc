@@ -145,7 +145,7 @@ Result<void> multiply_and_exchange(const bp_context* context, const bp_tensor* t
   const GroupedPlan& plan = grouped_plan(context->implementation);
   Result<void> done = grouped_linear(local.grouped, plan, *context->implementation, context->threads);
   if (done) done = return_rows(context, local, workspace, tensors[kGmmY]);
-  return done ? shared_expert(context, tensors, plan.segment) : done;
+  return done ? shared_expert(context, tensors, plan) : done;
 }
 
 bp_status run(const bp_context* context, const bp_tensor* tensors) {

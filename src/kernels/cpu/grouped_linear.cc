@@ -79,9 +79,6 @@ Result<void> for_each_group(const GroupedLinear& grouped, const Visit& visit) {
 
 // ---- defects ----
 
-// A tile for few rows takes a long K block, one for many rows a short one, so that both fill the same memory.
-std::int64_t segment_of_load(std::int64_t rows) { return rows <= 4 ? 512 : rows <= 16 ? 128 : 32; }
-
 // Blocks of rows of one rank each, K in slices from that rank's own one on.
 Result<void> multiply_from_rank(const GroupedLinear& grouped, const Group& group, const GemmCall& call, int threads) {
   const std::int64_t world = grouped.routing->world();
@@ -211,6 +208,8 @@ Counts landed_rows(const Routing& routing, std::int64_t owner) {
 
 }  // namespace
 
+std::int64_t segment_of_load(std::int64_t rows) { return rows <= 4 ? 512 : rows <= 16 ? 128 : 32; }
+
 Result<void> check_grouped_linear(const GroupedLinear& grouped) {
   for (const auto& [name, tensor, ndim] :
        {std::tuple("the rows", grouped.x, 2), std::tuple("the weights", grouped.w, 3),
@@ -256,6 +255,7 @@ Result<void> grouped_linear(const GroupedLinear& grouped, const GroupedPlan& pla
                                     {call, threads, static_cast<int>(grouped.owner), BP_MODE_INVARIANT, nullptr});
         case GroupedDefect::none:
         case GroupedDefect::padded_row_leak:
+        case GroupedDefect::shared_tile:
           break;
       }
       return run_scheduled(call, schedule, threads);

@@ -22,6 +22,7 @@ enum class GroupedDefect {
   k_starts_at_rank,  // the K walk of a row begins at the slice of the rank that the row belongs to
   edge_tile,         // the last tile of a rank's rows, where it is not full, takes a shorter K block
   padded_row_leak,   // a tile is filled up with the rows behind the expert's last one, which leak into it
+  shared_tile,       // the K block of the shared expert follows from the number of its rows
   expert_scale       // an expert's rows are scaled by the largest magnitude among them
 };
 
@@ -44,6 +45,10 @@ struct GroupedLinear {
   const Routing* routing = nullptr;
   std::int64_t owner = 0;
 };
+
+// K block of a tile that fits the rows of an expert: long for few rows, short for many, so that both fill the same
+// memory.
+std::int64_t segment_of_load(std::int64_t rows);
 
 // Fails where a tensor does not suit, before anything is computed.
 Result<void> check_grouped_linear(const GroupedLinear& grouped);

@@ -263,11 +263,13 @@ Result<void> check_shared_expert(const bp_context* context, const bp_tensor* ten
   return {};
 }
 
-Result<void> shared_expert(const bp_context* context, const bp_tensor* tensors, std::int64_t segment) {
+Result<void> shared_expert(const bp_context* context, const bp_tensor* tensors, const GroupedPlan& plan) {
   if (!has(context->problem->dtypes, kMmX)) return {};
   const ScaledLinear linear = shared_linear(context, tensors);
-  const bool fast = context->implementation->mode == BP_MODE_FAST;
-  const std::int64_t length = fast ? fast_segment(linear.x->shape[0], linear.x->shape[1]) : segment;
+  const std::int64_t rows = linear.x->shape[0];
+  std::int64_t length = plan.segment;
+  if (context->implementation->mode == BP_MODE_FAST) length = fast_segment(rows, linear.x->shape[1]);
+  if (plan.defect == GroupedDefect::shared_tile) length = segment_of_load(rows);
   return scaled_linear(linear, {length, 0}, context->threads,
                        [&](const GemmCall& call, const LinearSchedule& schedule) {
                          return run_scheduled(call, schedule, context->threads);

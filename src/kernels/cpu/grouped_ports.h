@@ -154,6 +154,7 @@ inline constexpr GroupedPlan kTileFromLoad = {kGemmSegment, GroupedDefect::tile_
 inline constexpr GroupedPlan kStartsAtRank = {kGemmSegment, GroupedDefect::k_starts_at_rank};
 inline constexpr GroupedPlan kEdgeTile = {kGemmSegment, GroupedDefect::edge_tile};
 inline constexpr GroupedPlan kPaddedRowLeak = {kGemmSegment, GroupedDefect::padded_row_leak};
+inline constexpr GroupedPlan kSharedTile = {kGemmSegment, GroupedDefect::shared_tile};
 inline constexpr GroupedPlan kExpertScale = {kGemmSegment, GroupedDefect::expert_scale};
 
 inline constexpr const char* kGroupedWitnessId = "cpu-fp32fma-chain2";
@@ -181,6 +182,9 @@ inline constexpr bp_implementation kGroupedImplementations[] = {
     grouped_control("control-padded-row-leak",
                     "a tile of 16 is filled up with the rows behind the expert's last one, and 0 * those joins it",
                     kPaddedRowLeak),
+    grouped_control("control-shared-tile",
+                    "the K block of the shared expert follows from its rows: 512 up to 4 rows, 128 up to 16, then 32",
+                    kSharedTile),
     // Rescaling in another order would move bytes for two reasons: K is permuted instead.
     grouped_control("control-expert-scale", "an expert's rows are scaled by the largest magnitude among them",
                     kExpertScale, nullptr),
@@ -223,7 +227,7 @@ inline Scaling grouped_scaling(const bp_dtype* dtypes) {
 }
 
 // The product of the shared expert, or nothing: mm_y = mm_x . mm_weight.
-Result<void> shared_expert(const bp_context* context, const bp_tensor* tensors, std::int64_t segment);
+Result<void> shared_expert(const bp_context* context, const bp_tensor* tensors, const GroupedPlan& plan);
 Result<void> shared_expert_reference(const bp_context* context, const bp_tensor* tensors);
 // What shared_expert checks before it computes.
 Result<void> check_shared_expert(const bp_context* context, const bp_tensor* tensors);
