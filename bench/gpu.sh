@@ -40,6 +40,9 @@ part() { # NAME SECONDS COMMAND...
 part rules 120 "$programs/rules_check" "$results/rules.json"
 part correct 200 "$programs/matmul_check" correct
 part repeat 120 "$programs/matmul_check" repeat
+part inputs 120 "$programs/inputs_check"
+part virtual 120 "$programs/virtual_check" correct
+part rms_norm 60 "$programs/rms_norm_check" correct
 part suites 200 "$batchproof" check --device cuda "$here"/ops/*/cuda.json
 part controls 120 "$batchproof" check --device cuda "$here"/ops/*/cuda_controls.json
 sanitizer=$(command -v compute-sanitizer || true)
@@ -47,17 +50,22 @@ for place in "$cuda/bin" "$cuda/compute-sanitizer"; do
   [ -n "$sanitizer" ] || { [ -x "$place/compute-sanitizer" ] && sanitizer=$place/compute-sanitizer; }
 done
 for tool in memcheck racecheck synccheck; do
-  if [ -n "$sanitizer" ]; then
-    part $tool "${BATCHPROOF_SANITIZER_SECONDS:-120}" "$sanitizer" --tool $tool --error-exitcode 9 "$programs/matmul_check" sanitize
-  else
-    printf '%s\tskipped\t0\tcompute-sanitizer is not installed\n' $tool >>"$results/parts.tsv"
-  fi
+  for program in matmul rms_norm virtual; do
+    name=$tool-$program
+    [ $program = matmul ] && name=$tool
+    if [ -n "$sanitizer" ]; then
+      part $name "${BATCHPROOF_SANITIZER_SECONDS:-120}" "$sanitizer" --tool $tool --error-exitcode 9 "$programs/${program}_check" sanitize
+    else
+      printf '%s\tskipped\t0\tcompute-sanitizer is not installed\n' $name >>"$results/parts.tsv"
+    fi
+  done
 done
 part bench 240 "$programs/matmul_bench" bench "$results/matmul.json" 200
+part bench-rms_norm 60 "$programs/rms_norm_bench" bench "$results/rms_norm.json"
 
 commit=${BATCHPROOF_COMMIT:-$(git -C "$here" rev-parse --short=12 HEAD 2>/dev/null || echo unknown)}
 device=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)
 python3 "$here/bench/record.py" "$results" "$(date -u +%Y-%m-%d)" "$device" "$commit" || failed=1
 grep -h '^FAIL' "$results"/*.txt | head -n 20
-awk -F'\t' '{printf "%-10s %-12s %4ds  %s\n", $1, $2, $3, $4}' "$results/parts.tsv"
+awk -F'\t' '{printf "%-18s %-12s %4ds  %s\n", $1, $2, $3, $4}' "$results/parts.tsv"
 exit $failed

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Puts the results of one run of bench/gpu.sh into one file, RESULTS/record.json: where and when, what passed, the
-tensor-core rules per dtype, the matrix product's times. Lists of numbers stay one line each.
+tensor-core rules per dtype, the times of the matrix product and of rms_norm. Lists of numbers stay one line each.
 
 usage: record.py RESULTS DATE "DEVICE, DRIVER" COMMIT
 """
@@ -47,7 +47,7 @@ def main():
     for line in (results / "parts.tsv").read_text().splitlines():
         part, verdict, seconds, last = line.split("\t", 3)
         record["parts"].append({"part": part, "result": verdict, "seconds": int(seconds), "last_line": last})
-    for key, file in (("rules", "rules.json"), ("matmul", "matmul.json")):
+    for key, file in (("rules", "rules.json"), ("matmul", "matmul.json"), ("rms_norm", "rms_norm.json")):
         if (results / file).exists():
             content = json.loads((results / file).read_text())
             record[key] = rules_summary(content) if key == "rules" else rounded(content)

@@ -74,6 +74,22 @@ def rules(record):
     return text
 
 
+def rms_norm(record):
+    if "rms_norm" not in record:
+        return ["Not in the newest record; the next run of `./run gpu` has it."]
+    rows = [r for r in record["rms_norm"]["rows"] if r["dtype"] == "bf16"]
+    columns = list(dict.fromkeys(r["H"] for r in rows))
+    text = [where(record), "", "| M | " + " | ".join(f"H = {h}" for h in columns) + " |", "| --- |" + " --- |" * len(columns)]
+    for m in sorted({r["M"] for r in rows}):
+        found = {r["H"]: r for r in rows if r["M"] == m}
+        text.append(f"| {m} | " + " | ".join(
+            f"{found[h]['us']:.1f} us, {found[h]['gb_per_s']:.0f} GB/s ({found[h]['of_copy']:.2f}; copy {found[h]['copy_us']:.1f} us)"
+            for h in columns) + " |")
+    ours = max(c["ours"] for c in record["rms_norm"]["classes"])
+    fast = max(c["fast"] for c in record["rms_norm"]["classes"])
+    return text + ["", f"Bit classes of row 0 over M: {ours}; fast mode: {fast}."]
+
+
 def newest():
     records = [json.loads(p.read_text()) for p in sorted((ROOT / "bench/records").glob("*.json"))]
     return max(records, key=lambda r: r["date"])
@@ -81,7 +97,7 @@ def newest():
 
 def main():
     record = newest()
-    made = {f.__name__: f(record) for f in (summary, matmul, parts, rules)}
+    made = {f.__name__: f(record) for f in (summary, matmul, parts, rms_norm, rules)}
     stale = []
     for name in FILES:
         path = ROOT / name

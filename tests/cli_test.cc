@@ -95,6 +95,7 @@ TEST_F(Cli, BadFlagsAreUsageErrorsThatNameTheFlag) {
       {{"--json", path("same"), "--tap", path("same")}, "another report goes to the same file"},
       {{"--resume", path("missing.json")}, "missing.json"},
       {{"--json"}, "--json"},
+      {{"--device", "cuda", "--comm", "threads"}, "ranks on a CUDA device are virtual"},
   };
   for (const auto& [flags, message] : bad) {
     std::vector<std::string> arguments = {"check", file};
@@ -109,11 +110,9 @@ TEST_F(Cli, BadFlagsAreUsageErrorsThatNameTheFlag) {
 TEST_F(Cli, MissingEnvironmentIsThree) {
   const std::string file = suite();
   const std::vector<std::pair<std::vector<std::string>, std::string>> missing = {
-      {{"--device", "cuda"}, "no CUDA device"},
-      {{"--device", "cuda:1"}, "no CUDA device"},
-      {{"--comm", "mpi"}, "--comm mpi: "},
-      {{"--comm", "nccl"}, "no NCCL support"},
-      {{"--comm", "virtual"}, "no CUDA device support"},
+      {{"--device", "cuda"}, "no CUDA device"},  {{"--device", "cuda:1"}, "no CUDA device"},
+      {{"--comm", "mpi"}, "--comm mpi: "},       {{"--comm", "nccl"}, "no NCCL support"},
+      {{"--comm", "virtual"}, "no CUDA device"},
   };
   for (const auto& [flags, message] : missing) {
     const Outcome outcome = run({"check", file, flags[0], flags[1]});

@@ -123,10 +123,11 @@ struct Plan {
   std::int64_t segment = kGemmSegment;
   TwoPathDefect two_path = TwoPathDefect::none;
   LinearDefect linear = LinearDefect::none;
+  const CudaGatherPlan* cuda = nullptr;  // of an implementation with BP_IMPL_CUDA
 };
 
-constexpr Plan two_path(TwoPathDefect defect) { return {kGemmSegment, defect, LinearDefect::none}; }
-constexpr Plan one_path(LinearDefect defect) { return {kGemmSegment, TwoPathDefect::none, defect}; }
+constexpr Plan two_path(TwoPathDefect defect) { return {.two_path = defect}; }
+constexpr Plan one_path(LinearDefect defect) { return {.linear = defect}; }
 
 constexpr Plan kChain = {};
 constexpr Plan kFast = {};
@@ -147,11 +148,37 @@ constexpr Plan kZeroNanLeak = one_path(LinearDefect::zero_nan_leak);
 constexpr Plan kStaleWorkspaceLeak = one_path(LinearDefect::stale_workspace_leak);
 constexpr Plan kArrivalOrder = one_path(LinearDefect::arrival_order);
 
+template <std::int64_t kSegment, int kGeneration, bool kPortable, CudaGatherDefect kDefect = CudaGatherDefect::none>
+struct Cuda {
+  static constexpr CudaGatherPlan kCuda{{.segment = kSegment, .generation = kGeneration, .portable = kPortable},
+                                        kDefect};
+  static constexpr Plan kPlan{.cuda = &kCuda};
+};
+
 constexpr const char* kWitnessId = "cpu-fp32fma-chain2";
+constexpr const char* kCudaWitnessId = "cuda-sm90-chain16";
+constexpr const char* kCudaOlderWitnessId = "cuda-sm80-mma-chain16";
 
 constexpr bp_implementation control(const char* id, const char* defect, const Plan& plan,
                                     const char* witness = kWitnessId) {
   return {id, "a deliberately variant all-gather and matrix product", defect, BP_MODE_INVARIANT, 0, witness, &plan};
+}
+
+template <class Plan>
+constexpr bp_implementation on_cuda(const char* id, const char* summary, const char* witness = kCudaWitnessId,
+                                    std::uint32_t flags = 0, bp_mode mode = BP_MODE_INVARIANT) {
+  return {id, summary, nullptr, mode, BP_IMPL_CUDA | flags, witness, &Plan::kPlan};
+}
+
+template <CudaGatherDefect kDefect>
+constexpr bp_implementation cuda_control(const char* id, const char* defect) {
+  return {id,
+          "a deliberately variant all-gather and matrix product on CUDA",
+          defect,
+          BP_MODE_INVARIANT,
+          BP_IMPL_CUDA,
+          kCudaWitnessId,
+          &Cuda<cuda::kCudaGemmSegment, 9, false, kDefect>::kPlan};
 }
 
 constexpr bp_implementation kImplementations[] = {
@@ -185,7 +212,32 @@ constexpr bp_implementation kImplementations[] = {
     control("control-zero-nan-leak", "an unmasked tail adds 0 * (element of the next row)", kZeroNanLeak),
     control("control-stale-workspace-leak", "0 * (workspace that nothing wrote) is added", kStaleWorkspaceLeak),
     control("control-arrival-order", "chunk sums merge in an order that changes from call to call", kArrivalOrder),
-    {kWitnessId, "as chain256 with segments of 2", nullptr, BP_MODE_INVARIANT, BP_IMPL_WITNESS, nullptr, &kWitness}};
+    {kWitnessId, "as chain256 with segments of 2", nullptr, BP_MODE_INVARIANT, BP_IMPL_WITNESS, nullptr, &kWitness},
+    on_cuda<Cuda<cuda::kCudaGemmSegment, 9, false>>(
+        "cuda-sm90-chain2048",
+        "gather, then one product over all rows: tensor cores (wgmma, else mma.sync), FP32 sums"),
+    on_cuda<Cuda<cuda::kCudaGemmSegment, 9, true>>("cuda-sm90-mma-chain2048",
+                                                   "as cuda-sm90-chain2048, through mma.sync alone: the same bytes"),
+    on_cuda<Cuda<cuda::kCudaGemmSegment, 8, true>>("cuda-sm80-mma-chain2048",
+                                                   "the same through mma.sync on compute capability 8.x: other bytes",
+                                                   kCudaOlderWitnessId),
+    on_cuda<Cuda<0, 9, false>>("cuda-fast",
+                               "own rows and the others as two products, segments chosen from their number: not "
+                               "invariant",
+                               kCudaWitnessId, 0, BP_MODE_FAST),
+    cuda_control<CudaGatherDefect::two_paths>("cuda-control-two-paths",
+                                              "a rank sums its own rows in other segments than gathered rows"),
+    cuda_control<CudaGatherDefect::segment_follows_rows>("cuda-control-rows",
+                                                         "other segments from 17 gathered rows on"),
+    cuda_control<CudaGatherDefect::ring_order>("cuda-control-ring-order",
+                                               "gather_out begins with the rows of the rank itself"),
+    cuda_control<CudaGatherDefect::nan_leak>("cuda-control-nan-leak", "0 * (element of the next row) is added"),
+    cuda_control<CudaGatherDefect::workspace_leak>("cuda-control-workspace-leak",
+                                                   "0 * (workspace that nothing wrote) is added"),
+    on_cuda<Cuda<cuda::kCudaWitnessSegment, 9, false>>(kCudaWitnessId, "as cuda-sm90-chain2048 with segments of 16",
+                                                       nullptr, BP_IMPL_WITNESS),
+    on_cuda<Cuda<cuda::kCudaWitnessSegment, 8, true>>(
+        kCudaOlderWitnessId, "as cuda-sm80-mma-chain2048 with segments of 16", nullptr, BP_IMPL_WITNESS)};
 
 // Rows over all ranks at which the CPU product takes another path.
 constexpr std::int64_t kThresholds[] = {13, 129};
@@ -320,10 +372,21 @@ size_t workspace_size(const bp_implementation* /*implementation*/, const bp_prob
 
 // ---- run ----
 
-bool is_contiguous(const bp_tensor& tensor) {
-  return (tensor.shape[1] <= 1 || tensor.stride[1] == 1) &&
-         (tensor.shape[0] <= 1 || tensor.stride[0] == tensor.shape[1]);
+}  // namespace
+
+bool is_contiguous(const bp_tensor& matrix) {
+  return (matrix.shape[1] <= 1 || matrix.stride[1] == 1) &&
+         (matrix.shape[0] <= 1 || matrix.stride[0] == matrix.shape[1]);
 }
+
+Result<void> gather_bytes(const bp_context& context, const char* what, const void* send, void* all, std::size_t bytes) {
+  if (bytes == 0) return {};
+  const bp_status status = context.comm->all_gather(context.comm, send, all, bytes, context.stream);
+  if (status == BP_OK) return {};
+  return fail(Error::Kind::operation, fmt::format("rank {}: the all-gather of {} failed", context.rank, what));
+}
+
+namespace {
 
 // Row-major copy of a matrix with any strides.
 void copy_matrix(const bp_tensor& from, void* to) {
@@ -337,17 +400,10 @@ void copy_matrix(const bp_tensor& from, void* to) {
   }
 }
 
-Result<void> all_gather(const bp_context* context, const char* what, const void* send, void* all, std::size_t bytes) {
-  if (bytes == 0) return {};
-  const bp_status status = context->comm->all_gather(context->comm, send, all, bytes, context->stream);
-  if (status == BP_OK) return {};
-  return fail(Error::Kind::operation, fmt::format("rank {}: the all-gather of {} failed", context->rank, what));
-}
-
 Result<void> gather_rows(const bp_context* context, const bp_tensor& x1, void* own, void* all) {
   const std::size_t bytes = dtype_bytes(x1.dtype, x1.shape[0] * x1.shape[1]);
   if (bytes > 0 && !is_contiguous(x1)) copy_matrix(x1, own);
-  return all_gather(context, "x1", is_contiguous(x1) ? x1.data : own, all, bytes);
+  return gather_bytes(*context, "x1", is_contiguous(x1) ? x1.data : own, all, bytes);
 }
 
 // The whole product on gathered rows and scales.
@@ -398,7 +454,7 @@ Result<void> gather(const bp_context* context, const bp_tensor* tensors, void* o
   const Scaling scaling = gathered.linear.scaling;
   if (const bp_tensor* scale = scale_tensor(tensors, kX1Scale, scaling)) {
     const std::size_t bytes = dtype_bytes(scale->dtype, scale_entries(context->problem, scaling));
-    if (const Result<void> done = all_gather(context, "x1_scale", scale->data, gathered.scale.data, bytes); !done) {
+    if (const Result<void> done = gather_bytes(*context, "x1_scale", scale->data, gathered.scale.data, bytes); !done) {
       return done;
     }
   }
@@ -425,11 +481,21 @@ Result<void> gather_and_multiply(const bp_context* context, const bp_tensor* ten
                 fmt::format("the workspace has {} bytes; {} are needed", context->workspace_bytes, layout.bytes));
   }
   char* workspace = static_cast<char*>(context->workspace);
-  void* all = workspace + layout.gathered;
-  if (gather_out.dtype != BP_NONE) {
-    if (!is_contiguous(gather_out)) return fail(Error::Kind::usage, "gather_out must be contiguous");
-    all = gather_out.data;
+  if (gather_out.dtype != BP_NONE && !is_contiguous(gather_out))
+    return fail(Error::Kind::usage, "gather_out must be contiguous");
+  if (const CudaGatherPlan* cuda = plan_of(context->implementation).cuda) {
+#ifdef BATCHPROOF_HAVE_CUDA
+    const auto present = [&](Port port) { return tensors[port].dtype == BP_NONE ? nullptr : &tensors[port]; };
+    return cuda_all_gather_matmul(*cuda, *context,
+                                  {&tensors[kX1], &tensors[kX2], present(kBias), &tensors[kY], present(kGatherOut),
+                                   workspace, workspace + layout.gathered, workspace + layout.stale});
+#else
+    (void)cuda;
+    return fail(Error::Kind::environment,
+                fmt::format("{} is not in this build: it has no CUDA", context->implementation->id));
+#endif
   }
+  void* all = gather_out.dtype != BP_NONE ? gather_out.data : workspace + layout.gathered;
   // Everything is checked before the first rank communicates.
   Gathered gathered;
   if (const Result<void> done = describe(context, tensors, all, workspace + layout.scales, &gathered); !done)
@@ -483,7 +549,15 @@ bp_status reference(const bp_context* context, const bp_tensor* tensors) {
 }
 
 // Controls claim what the invariant implementation promises: that is their lie.
-uint32_t promises(const bp_implementation* implementation, const bp_problem* /*problem*/, const bp_device* device) {
+uint32_t promises(const bp_implementation* implementation, const bp_problem* problem, const bp_device* device) {
+  if (const CudaGatherPlan* cuda = plan_of(implementation).cuda) {
+#ifdef BATCHPROOF_HAVE_CUDA
+    return cuda_gather_promises(*cuda, implementation->mode, problem, device);
+#else
+    (void)cuda, (void)problem;
+    return 0;
+#endif
+  }
   if (device->memory != BP_MEMORY_HOST) return 0;
   constexpr uint32_t kAlways = BP_REPEAT | BP_NEIGHBOURS | BP_COMM_MODE | BP_POISON | BP_ALIGNMENT | BP_THREADS;
   if (implementation->mode == BP_MODE_FAST) return kAlways;

@@ -4,9 +4,12 @@
 #ifndef BATCHPROOF_OPS_ALL_GATHER_MATMUL_ALL_GATHER_MATMUL_H_
 #define BATCHPROOF_OPS_ALL_GATHER_MATMUL_ALL_GATHER_MATMUL_H_
 
+#include <cstddef>
 #include <cstdint>
 
+#include "batchproof/operator.h"
 #include "src/kernels/cpu/scaled_linear.h"
+#include "src/kernels/cuda/linear.h"
 #include "src/runtime/error.h"
 
 namespace batchproof {
@@ -36,6 +39,49 @@ Result<void> run_two_path_control(TwoPathDefect defect, const ScaledLinear& gath
 // n columns and length k on 32 matrix cores (ops-transformer, mc2/3rd/quant_batch_matmul_v3/op_host/op_tiling/arch35/
 // adaptive_sliding_window_tiling.cpp): it shrinks as m grows.
 std::int64_t adaptive_chunk(std::int64_t m, std::int64_t n, std::int64_t k);
+
+// ---- for every memory ----
+
+bool is_contiguous(const bp_tensor& matrix);
+
+// The context's all_gather of `bytes` per rank; `what` names the tensor in an error.
+Result<void> gather_bytes(const bp_context& context, const char* what, const void* send, void* all, std::size_t bytes);
+
+// ---- CUDA ----
+
+// Deliberate defects of the CUDA controls.
+enum class CudaGatherDefect {
+  none,
+  two_paths,             // rows of other ranks take another segment
+  segment_follows_rows,  // as split-K heuristics do
+  ring_order,            // gather_out begins with the rank's own rows, as a ring receives them; y is right
+  nan_leak,              // zero times the next row's first element
+  workspace_leak         // zero times a workspace that nothing wrote
+};
+
+struct CudaGatherPlan {
+  cuda::CudaLinearPlan linear;
+  CudaGatherDefect defect = CudaGatherDefect::none;
+};
+
+// Ports of the problem in device memory, and the parts of the workspace there.
+struct CudaGatherCall {
+  const bp_tensor* x1 = nullptr;
+  const bp_tensor* x2 = nullptr;
+  const bp_tensor* bias = nullptr;  // none: no bias
+  const bp_tensor* y = nullptr;
+  const bp_tensor* gather_out = nullptr;  // none: rows are gathered into the workspace
+  void* own = nullptr;                    // this rank's rows, where x1 is not contiguous
+  void* gathered = nullptr;
+  const void* stale = nullptr;  // what nothing writes
+};
+
+// Relations that the implementation promises on the device. The device is current.
+std::uint32_t cuda_gather_promises(const CudaGatherPlan& plan, bp_mode mode, const bp_problem* problem,
+                                   const bp_device* device);
+
+// Gathers, then multiplies all rows by one product; enqueues on the context's stream.
+Result<void> cuda_all_gather_matmul(const CudaGatherPlan& plan, const bp_context& context, const CudaGatherCall& call);
 
 }  // namespace batchproof
 

@@ -259,6 +259,12 @@ TEST(AllGatherMatmul, EveryImplementationIsNearTheReference) {
                       .own_weights = true,
                       .mode = chosen.mode};
       fixture.fill();
+      if ((chosen.flags & BP_IMPL_CUDA) != 0) {
+        // These tensors lie in host memory: refused, and nothing is written.
+        EXPECT_NE(fixture.call(chosen.id).find("CUDA"), std::string::npos) << chosen.id;
+        EXPECT_EQ(fixture.y[0], Bytes(fixture.y[0].size(), fixture.stale)) << chosen.id;
+        continue;
+      }
       ASSERT_EQ(fixture.call(chosen.id), "");
       const std::vector<Bytes> computed = fixture.y;
       ASSERT_EQ(fixture.call(chosen.id, true), "");

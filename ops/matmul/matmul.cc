@@ -15,7 +15,6 @@
 #include "src/kernels/cpu/linear_controls.h"
 #include "src/kernels/cpu/linear_ports.h"
 #include "src/kernels/cpu/scaled_linear.h"
-#include "src/kernels/cuda/gemm_plan.h"
 
 namespace batchproof {
 namespace {
@@ -91,26 +90,27 @@ constexpr Plan kArrivalOrder = {{}, LinearDefect::arrival_order};
 constexpr const char* kWitnessId = "cpu-fp32fma-chain2";
 
 // On CUDA the generation is part of the id: its tensor cores sum one step in their own way.
-constexpr std::int64_t kCudaWitnessSegment = 16;  // one tensor-core step: alive from K = 17 on
 struct CudaPlans {
-  CudaMatmulPlan chain{cuda::kCudaGemmSegment, 0, 9, false, CudaMatmulDefect::none};
-  CudaMatmulPlan tree{cuda::kCudaGemmSegment, kTreeSlices, 9, false, CudaMatmulDefect::none};
-  CudaMatmulPlan portable{cuda::kCudaGemmSegment, 0, 9, true, CudaMatmulDefect::none};
-  CudaMatmulPlan older{cuda::kCudaGemmSegment, 0, 8, true, CudaMatmulDefect::none};
-  CudaMatmulPlan fast{0, 0, 9, false, CudaMatmulDefect::none};
-  CudaMatmulPlan witness{kCudaWitnessSegment, 0, 9, false, CudaMatmulDefect::none};
-  CudaMatmulPlan older_witness{kCudaWitnessSegment, 0, 8, true, CudaMatmulDefect::none};
+  CudaMatmulPlan chain{};
+  CudaMatmulPlan tree{{.slices = kTreeSlices}};
+  CudaMatmulPlan portable{{.portable = true}};
+  CudaMatmulPlan portable_tree{{.slices = kTreeSlices, .portable = true}};
+  CudaMatmulPlan older{{.generation = 8, .portable = true}};
+  CudaMatmulPlan fast{{.segment = 0}};
+  CudaMatmulPlan witness{{.segment = cuda::kCudaWitnessSegment}};
+  CudaMatmulPlan older_witness{{.segment = cuda::kCudaWitnessSegment, .generation = 8, .portable = true}};
 };
 constexpr CudaPlans kCudaPlans;
 
 template <CudaMatmulDefect kDefect>
 struct CudaControl {
-  static constexpr CudaMatmulPlan kCuda{cuda::kCudaGemmSegment, 0, 9, false, kDefect};
+  static constexpr CudaMatmulPlan kCuda{{}, kDefect};
   static constexpr Plan kPlan{{0, 0}, LinearDefect::none, &kCuda};
 };
 constexpr Plan kCudaChain{{0, 0}, LinearDefect::none, &kCudaPlans.chain};
 constexpr Plan kCudaTree{{0, 0}, LinearDefect::none, &kCudaPlans.tree};
 constexpr Plan kCudaPortable{{0, 0}, LinearDefect::none, &kCudaPlans.portable};
+constexpr Plan kCudaPortableTree{{0, 0}, LinearDefect::none, &kCudaPlans.portable_tree};
 constexpr Plan kCudaOlder{{0, 0}, LinearDefect::none, &kCudaPlans.older};
 constexpr Plan kCudaFast{{0, 0}, LinearDefect::none, &kCudaPlans.fast};
 constexpr Plan kCudaWitness{{0, 0}, LinearDefect::none, &kCudaPlans.witness};
@@ -157,6 +157,8 @@ constexpr bp_implementation kImplementations[] = {
      BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaWitnessId, &kCudaTree},
     {"cuda-sm90-mma-chain2048", "as cuda-sm90-chain2048, through mma.sync alone: the same bytes", nullptr,
      BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaWitnessId, &kCudaPortable},
+    {"cuda-sm90-mma-tree16-chain2048", "as cuda-sm90-tree16-chain2048, through mma.sync alone: the same bytes", nullptr,
+     BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaWitnessId, &kCudaPortableTree},
     {"cuda-sm80-mma-chain2048", "the same through mma.sync on compute capability 8.x: other bytes", nullptr,
      BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaOlderWitnessId, &kCudaOlder},
     {"cuda-fast", "segments chosen from M and the device: not batch invariant", nullptr, BP_MODE_FAST, BP_IMPL_CUDA,

@@ -4,7 +4,6 @@
 #include "ops/matmul/matmul.h"
 
 #include <cuda_runtime.h>
-#include <fmt/format.h>
 
 #include <atomic>
 #include <mutex>
@@ -12,28 +11,12 @@
 #include <tuple>
 
 #include "batchproof/problem.h"
-#include "src/kernels/cuda/gemm.h"
 #include "src/kernels/cuda/linear.h"
-#include "src/kernels/cuda/tensor_core_rules.h"
-#include "src/runtime/cuda_device.h"
 
 namespace batchproof {
 namespace {
 
 using cuda::CudaGemmCall;
-using cuda::CudaGemmOptions;
-using cuda::CudaGemmPath;
-
-constexpr std::int64_t kAtom = 16;          // one tensor-core step
-constexpr std::int64_t kOtherSegment = 64;  // what a control takes instead
-
-Result<Schedule> chain(std::int64_t k, std::int64_t segment) { return Schedule::make(k, ChainPolicy{segment}); }
-
-Result<Schedule> schedule_of(const CudaMatmulPlan& plan, const CudaGemmCall& call) {
-  if (plan.slices > 0) return Schedule::make(call.k, TreePolicy{plan.slices, kAtom, plan.segment});
-  if (plan.segment == 0) return cuda::fast_gemm_schedule(call);
-  return chain(call.k, plan.segment);
-}
 
 bool captures(void* stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -82,22 +65,9 @@ bool takes_other_segment(CudaMatmulDefect defect, const CudaGemmCall& call, cons
   }
 }
 
+// Even (0) or odd (1) rows.
 CudaGemmCall every_second_row(const CudaGemmCall& call, std::int64_t first) {
-  CudaGemmCall part = call;
-  part.m = call.m > first ? (call.m - first + 1) / 2 : 0;
-  const std::int64_t y_bytes = call.y_dtype == BP_FP32 ? 4 : 2;
-  part.x = static_cast<const char*>(call.x) + first * call.x_row_stride * 2;
-  part.y = static_cast<char*>(call.y) + first * call.y_row_stride * y_bytes;
-  part.x_row_stride = call.x_row_stride * 2;
-  part.y_row_stride = call.y_row_stride * 2;
-  return part;
-}
-
-Result<void> multiply(const CudaGemmCall& call, const Result<Schedule>& schedule, const CudaGemmOptions& options) {
-  if (!schedule) return tl::unexpected<Error>(schedule.error());
-  const Result<CudaGemmPath> done = cuda::cuda_gemm(call, *schedule, options);
-  if (!done) return tl::unexpected<Error>(done.error());
-  return {};
+  return cuda::cuda_linear_rows(call, first, call.m > first ? (call.m - first + 1) / 2 : 0, 2);
 }
 
 Result<void> leak(CudaMatmulDefect defect, const CudaGemmCall& call, const bp_context& context) {
@@ -108,25 +78,11 @@ Result<void> leak(CudaMatmulDefect defect, const CudaGemmCall& call, const bp_co
   return cuda::cuda_add_leak(call, call.m - 1, next, call.dtype, call.x_row_stride, factor, context.stream);
 }
 
-// Why the current device cannot run the plan; empty: it can.
-std::string refusal(const CudaMatmulPlan& plan, bp_dtype dtype) {
-  const Result<cuda::DeviceInfo> device = cuda::current_device();
-  if (!device) return device.error().message;
-  if (device->major != plan.generation)
-    return fmt::format("it is for compute capability {}.x, {} is {}.{}", plan.generation, device->name, device->major,
-                       device->minor);
-  const Result<void> rules = cuda::tensor_core_rules_hold(dtype);
-  return rules ? "" : rules.error().message;
-}
-
 }  // namespace
 
 std::uint32_t cuda_matmul_promises(const CudaMatmulPlan& plan, bp_mode mode, const bp_problem* problem,
                                    const bp_device* device) {
-  const bp_dtype dtype = problem->dtypes[0];
-  if (device->memory != BP_MEMORY_CUDA || (dtype != BP_BF16 && dtype != BP_FP16)) return 0;
-  if (!refusal(plan, dtype).empty()) return 0;
-  if (plan.slices > 0 && bp_axis_value(problem, "K") % (plan.slices * kAtom) != 0) return 0;
+  if (!cuda::cuda_linear_suits(plan.linear, problem->dtypes[0], bp_axis_value(problem, "K"), *device)) return 0;
   constexpr std::uint32_t kAlways = BP_REPEAT | BP_NEIGHBOURS | BP_POSITION | BP_POISON | BP_ALIGNMENT | BP_THREADS;
   if (mode == BP_MODE_FAST) return kAlways;
   return kAlways | BP_BATCH_SIZE | BP_HISTORY | BP_STREAM | BP_GRAPH | BP_PROCESSORS;
@@ -136,31 +92,25 @@ Result<void> cuda_matmul(const CudaMatmulPlan& plan, const bp_context* context, 
   const bp_tensor* bias = tensors[2].dtype == BP_NONE ? nullptr : &tensors[2];
   const Result<CudaGemmCall> call = cuda::cuda_linear_call(tensors[0], tensors[1], bias, tensors[3]);
   if (!call) return tl::unexpected<Error>(call.error());
-  if (call->dtype != BP_BF16 && call->dtype != BP_FP16)
-    return fail(Error::Kind::usage, fmt::format("{} multiplies BF16 and FP16 only", context->implementation->id));
-  if (const std::string why = refusal(plan, call->dtype); !why.empty())
-    return fail(Error::Kind::operation, fmt::format("{} refuses this device: {}", context->implementation->id, why));
-  CudaGemmOptions options;
-  options.stream = context->stream;
-  options.processors = context->processors;
-  if (plan.portable) options.path = CudaGemmPath::portable;
-  const Result<Schedule> schedule = schedule_of(plan, *call);
+  if (auto fits = cuda::check_cuda_linear(plan.linear, *call, *context); !fits) return fits;
+  const auto multiply = [&](const CudaGemmCall& part, std::int64_t other_segment) {
+    return cuda::cuda_linear(plan.linear, part, *context, other_segment);
+  };
   switch (plan.defect) {
     case CudaMatmulDefect::none:
-      return multiply(*call, schedule, options);
+      return multiply(*call, 0);
     case CudaMatmulDefect::segment_follows_position: {
-      auto even = multiply(every_second_row(*call, 0), schedule, options);
-      return even ? multiply(every_second_row(*call, 1), chain(call->k, kOtherSegment), options) : even;
+      auto even = multiply(every_second_row(*call, 0), 0);
+      return even ? multiply(every_second_row(*call, 1), cuda::kCudaOtherSegment) : even;
     }
     case CudaMatmulDefect::neighbour_leak:
     case CudaMatmulDefect::nan_leak:
     case CudaMatmulDefect::workspace_leak: {
-      auto done = multiply(*call, schedule, options);
+      auto done = multiply(*call, 0);
       return done ? leak(plan.defect, *call, *context) : done;
     }
     default:
-      return multiply(
-          *call, takes_other_segment(plan.defect, *call, *context) ? chain(call->k, kOtherSegment) : schedule, options);
+      return multiply(*call, takes_other_segment(plan.defect, *call, *context) ? cuda::kCudaOtherSegment : 0);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "batchproof/operator.h"
+#include "src/kernels/cuda/linear.h"
 #include "src/runtime/error.h"
 
 namespace batchproof {
@@ -29,10 +30,7 @@ enum class CudaMatmulDefect {
 };
 
 struct CudaMatmulPlan {
-  std::int64_t segment = 0;  // columns of K; 0: follows the batch (fast mode)
-  std::int64_t slices = 0;   // of the tree; 0: a chain
-  int generation = 9;        // major compute capability that the id names
-  bool portable = false;     // mma.sync in place of wgmma
+  cuda::CudaLinearPlan linear;
   CudaMatmulDefect defect = CudaMatmulDefect::none;
 };
 

@@ -7,6 +7,7 @@
 
 #include "batchproof/problem.h"
 #include "ops/mhc/controls.h"
+#include "ops/mhc/cuda.h"
 #include "ops/mhc/form.h"
 #include "ops/mhc/path.h"
 #include "ops/mhc/tensors.h"
@@ -78,12 +79,24 @@ void set_inputs(Form form, const Tensors& tensors, MhcCall* call) {
   const bp_tensor* fn = call->broadcast ? tensors.find("fn_broadcast") : tensors.find("fn");
   call->fn = data_of<const float>(fn);
   call->fn_row = fn->stride[0];
+  call->norm_weight = data_of<const std::uint16_t>(tensors.find("norm_weight"));
+  if (call->delayed) call->carried = matrix(tensors.find("pre_mix"));
+}
+
+// Read on the host: the CPU's kernels take them by value.
+void set_constants(const Tensors& tensors, MhcCall* call) {
+  if (call->post_only) return;
   const bp_tensor* scale = tensors.find("hc_scale");
   for (std::int64_t i = 0; i < scale->shape[0]; ++i) call->scale[i] = data_of<const float>(scale)[i * scale->stride[0]];
   const bp_tensor* base = tensors.find("hc_base");
   for (std::int64_t i = 0; i < base->shape[0]; ++i) call->base[i] = data_of<const float>(base)[i * base->stride[0]];
-  call->norm_weight = data_of<const std::uint16_t>(tensors.find("norm_weight"));
-  if (call->delayed) call->carried = matrix(tensors.find("pre_mix"));
+}
+
+CudaConstants cuda_constants(const Tensors& tensors) {
+  const bp_tensor* scale = tensors.find("hc_scale");
+  const bp_tensor* base = tensors.find("hc_base");
+  if (scale == nullptr) return {};
+  return {data_of<const float>(scale), data_of<const float>(base), scale->stride[0], base->stride[0]};
 }
 
 void set_outputs(Form form, const Tensors& tensors, MhcCall* call) {
@@ -151,18 +164,60 @@ std::size_t workspace_size(Form form, const bp_implementation* implementation, c
   if (form == Form::post) return 0;
   const Extents extents = extents_of(form, problem);
   if (extents.rows < 0 || extents.hidden < 16) return 0;
+  if (recipe_of(implementation).cuda != Recipe::Cuda::none) {
+#ifdef BATCHPROOF_HAVE_CUDA
+    return cuda_workspace_size(form, extents.rows, extents.hidden);
+#else
+    return 0;
+#endif
+  }
   std::size_t most = 0;
   for (const MhcPath& path : possible_paths(form, recipe_of(implementation), extents))
     most = std::max(most, mhc_workspace(extents.rows, extents.columns, path));
   return most;
 }
 
-std::uint32_t promises(Form form, const bp_implementation* implementation, const bp_problem* problem) {
+std::uint32_t promises(Form form, const bp_implementation* implementation, const bp_problem* problem,
+                       const bp_device* device) {
+  if (recipe_of(implementation).cuda != Recipe::Cuda::none) {
+#ifdef BATCHPROOF_HAVE_CUDA
+    return cuda_promises(form, recipe_of(implementation), implementation->mode, device);
+#else
+    return 0;
+#endif
+  }
+  if (device != nullptr && device->memory != BP_MEMORY_HOST) return 0;
   const Extents extents = extents_of(form, problem);
   // A control says what an honest implementation says: that is its lie.
   if (implementation->defect != nullptr) return promised_by(MhcPath{.constant = true}, extents);
   return promised_by(path_of(form, recipe_of(implementation), extents, implementation->mode), extents);
 }
+
+namespace {
+
+bp_status report(const Result<void>& done, const bp_operator& table, const bp_context* context) {
+  if (!done) {
+    const bp_status status = done.error().kind == Error::Kind::usage         ? BP_INVALID
+                             : done.error().kind == Error::Kind::environment ? BP_ENVIRONMENT
+                                                                             : BP_INTERNAL;
+    return bp_fail(context->error, context->error_size, status, "%s: %s", table.name, done.error().message.c_str());
+  }
+  bp_executed(context, context->implementation->id);
+  return BP_OK;
+}
+
+Result<void> run_on_device(Form form, const Recipe& recipe, const bp_context* context, const MhcCall& call,
+                           const CudaConstants& constants) {
+#ifdef BATCHPROOF_HAVE_CUDA
+  return run_cuda(form, recipe, context, call, constants);
+#else
+  (void)form, (void)recipe, (void)call, (void)constants;
+  return fail(Error::Kind::environment,
+              std::string(context->implementation->id) + " is not in this build: it has no CUDA");
+#endif
+}
+
+}  // namespace
 
 bp_status run(Form form, const bp_operator& table, const bp_context* context, const bp_tensor* tensor_array) {
   char* error = context->error;
@@ -170,11 +225,12 @@ bp_status run(Form form, const bp_operator& table, const bp_context* context, co
   const bp_problem* problem = context->problem;
   if (validate(form, table, problem, error, size) != BP_OK) return BP_INVALID;
   const Tensors tensors(table, tensor_array);
-  if (tensors.check(error, size) != BP_OK) return BP_INVALID;
   const Recipe& recipe = recipe_of(context->implementation);
+  const bool on_device = recipe.cuda != Recipe::Cuda::none;
+  if (tensors.check(on_device ? BP_MEMORY_CUDA : BP_MEMORY_HOST, error, size) != BP_OK) return BP_INVALID;
   const Extents extents = extents_of(form, problem);
   const MhcPath path = path_of(form, recipe, extents, context->mode);
-  if (context->implementation->defect == nullptr) {
+  if (context->implementation->defect == nullptr && !on_device) {
     const std::string why = refusal(form, context->implementation->id, path, extents, context->mode);
     if (!why.empty()) return bp_fail(error, size, BP_REFUSED, "%s: %s", table.name, why.c_str());
   }
@@ -185,6 +241,10 @@ bp_status run(Form form, const bp_operator& table, const bp_context* context, co
   set_inputs(form, tensors, &call);
   set_outputs(form, tensors, &call);
   set_parameters(problem, &call);
+  call.workspace = context->workspace;
+  call.workspace_bytes = context->workspace_bytes;
+  if (on_device) return report(run_on_device(form, recipe, context, call, cuda_constants(tensors)), table, context);
+  set_constants(tensors, &call);
   call.path = path;
   const bool reversed =
       recipe.plan == Plan::descending || (recipe.defect == Defect::order_by_rows && extents.rows > kMhcSmallRows);
@@ -192,17 +252,7 @@ bp_status run(Form form, const bp_operator& table, const bp_context* context, co
   call.head_descending = reversed && call.head;
   apply_defect(recipe, &call);
   call.threads = context->threads;
-  call.workspace = context->workspace;
-  call.workspace_bytes = context->workspace_bytes;
-  const Result<void> done = run_mhc(call);
-  if (!done) {
-    const bp_status status = done.error().kind == Error::Kind::usage         ? BP_INVALID
-                             : done.error().kind == Error::Kind::environment ? BP_ENVIRONMENT
-                                                                             : BP_INTERNAL;
-    return bp_fail(error, size, status, "%s: %s", table.name, done.error().message.c_str());
-  }
-  bp_executed(context, context->implementation->id);
-  return BP_OK;
+  return report(run_mhc(call), table, context);
 }
 
 }  // namespace batchproof::mhc

@@ -29,18 +29,29 @@ struct Recipe {
   // Controls: what is wrong. A control promises what the others do; that is its lie.
   enum class Defect {
     none,
-    occupancy,        // the default dispatch
-    small_kernel,     // its small kernel alone
-    fallback,         // its fallback product
-    tail_dropped,     // the small kernel's floor division
-    odd_rows,         // from 1024 rows on an odd row holds the sum of two rows
-    fp16_squares,     // squares in FP16 above 16 rows
-    arrival_squares,  // segments of the square sum merge in the order of their arrival
-    stale_memo,       // a memo of plans whose key lacks the mode
-    one_eps,          // hc_pre_eps also inside the root
-    comb_transposed,  // comb contracted on its second index
-    order_by_rows     // the witness's order above 16 rows
+    occupancy,         // the default dispatch
+    small_kernel,      // its small kernel alone
+    fallback,          // its fallback product
+    tail_dropped,      // the small kernel's floor division
+    odd_rows,          // from 1024 rows on an odd row holds the sum of two rows
+    fp16_squares,      // squares in FP16 above 16 rows
+    arrival_squares,   // segments of the square sum merge in the order of their arrival
+    stale_memo,        // a memo of plans whose key lacks the mode
+    one_eps,           // hc_pre_eps also inside the root
+    comb_transposed,   // comb contracted on its second index
+    order_by_rows,     // the witness's order above 16 rows
+    odd_rows_order,    // CUDA: the witness's order in odd rows
+    processors_order,  // CUDA: the witness's order where fewer than 100 processors may be used
+    calls_order,       // CUDA: the witness's order in every second call
+    nan_leak           // CUDA: zero times an element of the next row is added to the layer input
   } defect = Defect::none;
+  // On a CUDA device, with an order of operations of its own (src/kernels/cuda/mhc_steps.cuh).
+  enum class Cuda {
+    none,
+    sm90,      // one launch with clusters where they fit
+    portable,  // two launches, on compute capability 9.x
+    sm80       // the same on 8.x
+  } cuda = Cuda::none;
 };
 
 // ---- ports --------------------------------------------------------------------------------------------------------
@@ -126,7 +137,8 @@ bp_status validate(Form form, const bp_operator& table, const bp_problem* proble
 std::size_t workspace_size(Form form, const bp_implementation* implementation, const bp_problem* problem);
 bp_status run(Form form, const bp_operator& table, const bp_context* context, const bp_tensor* tensors);
 bp_status reference(Form form, const bp_operator& table, const bp_context* context, const bp_tensor* tensors);
-std::uint32_t promises(Form form, const bp_implementation* implementation, const bp_problem* problem);
+std::uint32_t promises(Form form, const bp_implementation* implementation, const bp_problem* problem,
+                       const bp_device* device);
 
 // A table of this form over its ports and implementations. The arrays must outlive it.
 template <Form form, std::size_t ports, std::size_t implementations, std::size_t attrs>
@@ -142,7 +154,7 @@ bp_operator make_table(const char* name, const char* summary, const bp_port (&po
   t.row_count_axis = "M";
   t.aliases = "";
   t.ignored_attrs = "";
-  t.flags = BP_OP_THREAD_SAFE;
+  t.flags = BP_OP_THREAD_SAFE | BP_OP_GRAPH_SAFE;
   t.port_count = static_cast<std::uint32_t>(ports);
   t.ports = port_array;
   t.axis_count = 2;
@@ -167,8 +179,8 @@ bp_operator make_table(const char* name, const char* summary, const bp_port (&po
   t.reference = [](const bp_context* context, const bp_tensor* tensors) {
     return mhc::reference(form, table<form>(), context, tensors);
   };
-  t.promises = [](const bp_implementation* implementation, const bp_problem* problem, const bp_device*) {
-    return mhc::promises(form, implementation, problem);
+  t.promises = [](const bp_implementation* implementation, const bp_problem* problem, const bp_device* device) {
+    return mhc::promises(form, implementation, problem, device);
   };
   return t;
 }

@@ -26,6 +26,12 @@ const bp_implementation kImplementations[] = {
     witness("cpu-fp32fma-strand16-descending", "the same from the last column to the first", kDescending),
     control("control-order-by-rows", "descending above 16 tokens", "the order of the sums follows the tokens",
             "cpu-fp32fma-strand16-descending", kControlOrderByRows),
+    kCudaInvariant,
+    kCudaInvariantPortable,
+    kCudaInvariantOlder,
+    kCudaWitness,
+    kCudaOlderWitness,
+    kCudaRowsControl,
 };
 
 }  // namespace

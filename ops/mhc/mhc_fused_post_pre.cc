@@ -84,6 +84,14 @@ const bp_implementation kImplementations[] = {
             "cpu-bf16res-tf32fn-descending", kControlStaleMemo),
     control("control-comb-transposed", "comb contracted on its second index", "wrong, and invariant",
             "cpu-bf16res-tf32fn-descending", kControlCombTransposed),
+    kCudaInvariant,
+    kCudaInvariantPortable,
+    kCudaInvariantOlder,
+    kCudaFast,
+    kCudaWitness,
+    kCudaOlderWitness,
+    kCudaOccupancyControl,
+    kCudaRowsControl,
 };
 
 }  // namespace

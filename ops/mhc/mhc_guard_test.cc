@@ -68,6 +68,7 @@ TEST_F(GuardTest, EveryEntryTimesEveryImplementation) {
     ASSERT_NE(find_table(entry), nullptr) << entry;
     for (std::uint32_t i = 0; i < find_table(entry)->implementation_count; ++i) {
       const bp_implementation& implementation = find_table(entry)->implementations[i];
+      if ((implementation.flags & BP_IMPL_CUDA) != 0) continue;
       Case call(entry, 3, 2048);  // 2048 columns per stream: every split count and every kernel fits
       call.make();
       const auto before = call.outputs();
@@ -105,6 +106,10 @@ TEST_F(GuardTest, PromisesMatchTheRefusals) {
     for (std::uint32_t i = 0; i < table.implementation_count; ++i) {
       const bp_implementation& implementation = table.implementations[i];
       const std::uint32_t promised = table.promises(&implementation, view.get(), nullptr);
+      if ((implementation.flags & BP_IMPL_CUDA) != 0) {
+        EXPECT_EQ(promised, 0u) << entry << " " << implementation.id << " without a device";
+        continue;
+      }
       const bool variant = implementation.mode == BP_MODE_FAST || is_external(implementation);
       EXPECT_EQ((promised & BP_BATCH_SIZE) != 0, !variant) << entry << " " << implementation.id;
       if (is_external(implementation)) {
@@ -251,7 +256,7 @@ TEST(EmptyTest, NoTokensGiveEmptyOutputs) {
   for (const char* entry : kEntries) {
     const bp_operator& table = *find_table(entry);
     for (std::uint32_t i = 0; i < table.implementation_count; ++i) {
-      if (is_external(table.implementations[i])) continue;
+      if (is_external(table.implementations[i]) || (table.implementations[i].flags & BP_IMPL_CUDA) != 0) continue;
       Case call(entry, 0, 2048);
       call.make();
       for (Buffer& buffer : call.buffers) {

@@ -43,6 +43,7 @@ TEST(SameBytesTest, OnEveryInstructionSetAndThreadCount) {
   for (const char* entry : kEntries) {
     for (std::uint32_t i = 0; i < find_table(entry)->implementation_count; ++i) {
       const bp_implementation& implementation = find_table(entry)->implementations[i];
+      if ((implementation.flags & BP_IMPL_CUDA) != 0) continue;
       if (!honest(implementation)) continue;
       // 1 and 5: segments over threads, and the small kernel; 19: a remainder of every row tile.
       for (const std::int64_t rows : {1, 5, 19}) {
@@ -134,6 +135,7 @@ TEST(SameBytesTest, PoisonedNeighboursDoNotLeak) {
   for (const char* entry : kEntries) {
     for (std::uint32_t i = 0; i < find_table(entry)->implementation_count; ++i) {
       const bp_implementation& implementation = find_table(entry)->implementations[i];
+      if ((implementation.flags & BP_IMPL_CUDA) != 0) continue;
       if (!honest(implementation)) continue;
       Case call(entry, 9, 1024);
       call.make();
@@ -302,6 +304,7 @@ TEST(AccuracyTest, EveryHonestImplementationIsCloseToTheReference) {
   for (const char* entry : kEntries) {
     for (std::uint32_t i = 0; i < find_table(entry)->implementation_count; ++i) {
       const bp_implementation& implementation = find_table(entry)->implementations[i];
+      if ((implementation.flags & BP_IMPL_CUDA) != 0) continue;
       if (!honest(implementation)) continue;
       const Errors errors = errors_of(entry, implementation.id, 2048);
       EXPECT_LT(errors.coefficients, 1.0) << entry << " " << implementation.id;

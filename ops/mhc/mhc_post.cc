@@ -26,6 +26,11 @@ const bp_implementation kImplementations[] = {
             "cpu-fp32fma-reversed", kControlOrderByRows),
     control("control-comb-transposed", "comb contracted on its second index", "wrong, and invariant",
             "cpu-fp32fma-reversed", kControlCombTransposed),
+    on_cuda(invariant("cuda-fp32fma-streams", "FP32 FMA, the post term first, then streams 0 to 3: the CPU's bytes",
+                      "cuda-fp32fma-reversed", kCuda)),
+    on_cuda(witness("cuda-fp32fma-reversed", "streams 3 to 0, the post term last", kCudaReversed)),
+    on_cuda(control("cuda-control-order-by-rows", "the reversed order above 16 tokens",
+                    "the order of the sum follows the tokens", "cuda-fp32fma-reversed", kCudaControlRows)),
 };
 
 constexpr bp_attr_decl kNoAttrs[] = {{"processors", BP_ATTR_INT, "132", "ignored: one dispatch for all"}};

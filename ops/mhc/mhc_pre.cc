@@ -53,6 +53,18 @@ const bp_implementation kImplementations[] = {
             kControlStaleMemo),
     control("control-one-eps", "one eps for two", "hc_pre_eps stands in for rms_eps: wrong, and invariant",
             "cpu-tf32fn-descending", kControlOneEps),
+    kCudaInvariant,
+    kCudaInvariantPortable,
+    kCudaInvariantOlder,
+    kCudaFast,
+    kCudaWitness,
+    kCudaOlderWitness,
+    kCudaOccupancyControl,
+    kCudaRowsControl,
+    kCudaOddRowsControl,
+    kCudaProcessorsControl,
+    kCudaCallsControl,
+    kCudaLeakControl,
 };
 
 }  // namespace

@@ -41,6 +41,13 @@ const bp_implementation kImplementations[] = {
     witness("cpu-fp32fma-descending", "weights in FP32, one chain from the last column to the first", kDescendingFp32),
     control("control-occupancy-splits", "the default dispatch", "the split count follows processors and tokens",
             "cpu-tf32fn-descending", kControlOccupancy),
+    kCudaInvariant,
+    kCudaInvariantPortable,
+    kCudaInvariantOlder,
+    kCudaFast,
+    kCudaWitness,
+    kCudaOlderWitness,
+    kCudaOccupancyControl,
 };
 
 }  // namespace

@@ -24,8 +24,9 @@ class Tensors {
     return nullptr;
   }
 
-  // Memory where there are elements, host memory only, and columns that are contiguous in every BF16 tensor and in fn.
-  bp_status check(char* error, std::size_t size) const {
+  // Memory where there are elements, all of the kind `memory`, and columns that are contiguous in every BF16 tensor and
+  // in fn.
+  bp_status check(bp_memory memory, char* error, std::size_t size) const {
     for (std::uint32_t i = 0; i < table_.port_count; ++i) {
       const bp_tensor& t = tensors_[i];
       if (t.dtype == BP_NONE) continue;
@@ -34,7 +35,9 @@ class Tensors {
       for (std::int32_t axis = 0; axis < t.ndim; ++axis) elements *= t.shape[axis];
       if (elements == 0) continue;
       if (t.data == nullptr) return bp_fail(error, size, BP_INVALID, "%s has no memory", name);
-      if (t.memory != BP_MEMORY_HOST) return bp_fail(error, size, BP_INVALID, "%s is not in host memory", name);
+      if (t.memory != memory)
+        return bp_fail(error, size, BP_INVALID, "%s is not in %s memory", name,
+                       memory == BP_MEMORY_HOST ? "host" : "CUDA");
       const std::int32_t last = t.ndim - 1;
       const bool wide = t.dtype == BP_BF16 || t.dtype == BP_FP64 || std::strncmp(name, "fn", 2) == 0;
       if (wide && t.shape[last] > 1 && t.stride[last] != 1) {

@@ -10,6 +10,7 @@
 #include "batchproof/operator.h"
 #include "batchproof/problem.h"
 #include "batchproof/registry.h"
+#include "src/kernels/cuda/rms_norm.h"
 #include "src/numeric/bf16.h"
 
 namespace batchproof {
@@ -20,14 +21,35 @@ struct Recipe {
   RmsNormOrder order;
   bool by_rows = false;  // control and fast mode: the block size of a GPU kernel follows the rows
 };
+struct CudaRecipe {
+  cuda::CudaRmsOrder order = cuda::CudaRmsOrder::chunks;
+  bool by_alignment = false;  // control: tensors that begin elsewhere take another order
+};
+struct Plan {
+  Recipe cpu = {};
+  bool on_cuda = false;
+  CudaRecipe cuda = {};
+  constexpr bool by_rows() const { return on_cuda ? cuda.order == cuda::CudaRmsOrder::warps : cpu.by_rows; }
+};
 // A serving engine's rule: few rows get large blocks.
 constexpr std::int64_t kFewRows = 256;
 constexpr int kFewRowsThreads = 1024;
 constexpr int kManyRowsThreads = 256;
+// The same rule where a warp does the work of several threads.
+constexpr int kFewRowsWarps = 8;
+constexpr int kManyRowsWarps = 2;
 
-constexpr Recipe kChain{};
-constexpr Recipe kDescending{{kRmsSegment, true, 0}, false};
-constexpr Recipe kByRows{{kRmsSegment, false, kManyRowsThreads}, true};
+constexpr Plan kChain{};
+constexpr Plan kDescending{.cpu = {{kRmsSegment, true, 0}, false}};
+constexpr Plan kByRows{.cpu = {{kRmsSegment, false, kManyRowsThreads}, true}};
+constexpr Plan kCudaChunks{.on_cuda = true};
+constexpr Plan kCudaDescending{.on_cuda = true, .cuda = {.order = cuda::CudaRmsOrder::descending}};
+constexpr Plan kCudaWarps{.on_cuda = true, .cuda = {.order = cuda::CudaRmsOrder::warps}};
+constexpr Plan kCudaByAlignment{.on_cuda = true, .cuda = {.by_alignment = true}};
+
+constexpr const char* kCudaWitnessId = "cuda-fp32-lane32-descending";
+
+const Plan& plan_of(const bp_implementation* implementation) { return *static_cast<const Plan*>(implementation->data); }
 
 RmsNormOrder order_of(const Recipe& recipe, std::int64_t rows) {
   RmsNormOrder order = recipe.order;
@@ -44,6 +66,16 @@ const bp_implementation kImplementations[] = {
      BP_IMPL_WITNESS, nullptr, &kDescending},
     {"control-block-by-rows", "the fast order", "the number of sums follows the rows", BP_MODE_INVARIANT, 0,
      "cpu-fp32-strand16-descending", &kByRows},
+    {"cuda-fp32-lane32-chain512", "square sum of 32 lanes in chunks of 512 columns", nullptr, BP_MODE_INVARIANT,
+     BP_IMPL_CUDA, kCudaWitnessId, &kCudaChunks},
+    {"cuda-fast-warps-by-rows", "8 warps a row below 256 rows, else 2; each adds its own columns", nullptr,
+     BP_MODE_FAST, BP_IMPL_CUDA, kCudaWitnessId, &kCudaWarps},
+    {kCudaWitnessId, "the same from the last column to the first", nullptr, BP_MODE_INVARIANT,
+     BP_IMPL_WITNESS | BP_IMPL_CUDA, nullptr, &kCudaDescending},
+    {"cuda-control-warps-by-rows", "the fast order", "the number of warps that add a row follows the rows",
+     BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaWitnessId, &kCudaWarps},
+    {"cuda-control-alignment", "two paths", "tensors that do not begin at a multiple of 16 bytes take another order",
+     BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaWitnessId, &kCudaByAlignment},
 };
 
 constexpr std::uint32_t kDtypes = BP_DTYPE_BIT(BP_BF16) | BP_DTYPE_BIT(BP_FP32);
@@ -65,11 +97,15 @@ constexpr std::int64_t kThresholds[] = {kFewRows};
 constexpr std::uint32_t kEverything =
     BP_REPEAT | BP_NEIGHBOURS | BP_BATCH_SIZE | BP_POSITION | BP_POISON | BP_ALIGNMENT | BP_THREADS | BP_HISTORY;
 
-std::uint32_t promises(const bp_implementation* implementation, const bp_problem*, const bp_device*) {
-  const bool by_rows = static_cast<const Recipe*>(implementation->data)->by_rows;
+// Nothing where the memory is the other one. No device: that of the implementation.
+std::uint32_t promises(const bp_implementation* implementation, const bp_problem*, const bp_device* device) {
+  const Plan& plan = plan_of(implementation);
+  const bool cuda_memory = device != nullptr ? device->memory == BP_MEMORY_CUDA : plan.on_cuda;
+  if (cuda_memory != plan.on_cuda) return 0;
+  std::uint32_t all = kEverything;
+  if (plan.on_cuda) all |= BP_STREAM | BP_GRAPH | BP_PROCESSORS;
   // The control promises what the others do: that is its lie.
-  return by_rows && implementation->defect == nullptr ? kEverything & ~static_cast<std::uint32_t>(BP_BATCH_SIZE)
-                                                      : kEverything;
+  return plan.by_rows() && implementation->defect == nullptr ? all & ~static_cast<std::uint32_t>(BP_BATCH_SIZE) : all;
 }
 
 bp_status validate(const bp_problem* problem, char* error, size_t size) {
@@ -93,13 +129,14 @@ bp_status validate(const bp_problem* problem, char* error, size_t size) {
   return BP_OK;
 }
 
-bp_status check_tensors(const bp_tensor* tensors, char* error, size_t size) {
+bp_status check_tensors(const bp_tensor* tensors, bp_memory memory, char* error, size_t size) {
   for (int port = 0; port < 3; ++port) {
     const bp_tensor& t = tensors[port];
     if (t.dtype == BP_NONE || t.shape[0] == 0) continue;
     if (t.data == nullptr) return bp_fail(error, size, BP_INVALID, "%s has no memory", kPorts[port].name);
-    if (t.memory != BP_MEMORY_HOST)
-      return bp_fail(error, size, BP_INVALID, "%s is not in host memory", kPorts[port].name);
+    if (t.memory != memory)
+      return bp_fail(error, size, BP_INVALID, "%s is not in %s memory", kPorts[port].name,
+                     memory == BP_MEMORY_HOST ? "host" : "CUDA");
     const std::int32_t last = t.ndim - 1;
     if (t.shape[last] > 1 && t.stride[last] != 1)
       return bp_fail(error, size, BP_INVALID, "%s: columns must be contiguous, their stride is %lld", kPorts[port].name,
@@ -108,16 +145,15 @@ bp_status check_tensors(const bp_tensor* tensors, char* error, size_t size) {
   return BP_OK;
 }
 
-bp_status run(const bp_context* context, const bp_tensor* tensors) {
-  char* error = context->error;
-  const size_t size = context->error_size;
-  if (validate(context->problem, error, size) != BP_OK) return BP_INVALID;
-  if (check_tensors(tensors, error, size) != BP_OK) return BP_INVALID;
-  const bp_implementation* implementation = context->implementation;
-  if (context->mode == BP_MODE_INVARIANT && (promises(implementation, context->problem, nullptr) & BP_BATCH_SIZE) == 0)
-    return bp_fail(error, size, BP_REFUSED, "rms_norm: invariant mode refuses %s: its block size follows the rows",
-                   implementation->id);
-  RmsNormCall call;
+float eps_of(const bp_problem* problem) {
+  const bp_attr* eps = bp_find_attr(problem, "eps");
+  return eps != nullptr ? static_cast<float>(eps->f) : 1e-6f;
+}
+
+// What both kernels are called with.
+template <class Call>
+Call call_of(const bp_context* context, const bp_tensor* tensors) {
+  Call call;
   call.rows = bp_axis_value(context->problem, "M");
   call.columns = bp_axis_value(context->problem, "H");
   call.dtype = context->problem->dtypes[0];
@@ -126,11 +162,46 @@ bp_status run(const bp_context* context, const bp_tensor* tensors) {
   call.weight = tensors[1].dtype == BP_NONE ? nullptr : tensors[1].data;
   call.y = tensors[2].data;
   call.y_row = tensors[2].stride[0];
-  const bp_attr* eps = bp_find_attr(context->problem, "eps");
-  call.eps = eps != nullptr ? static_cast<float>(eps->f) : 1e-6f;
-  call.order = order_of(*static_cast<const Recipe*>(implementation->data), call.rows);
+  call.eps = eps_of(context->problem);
+  return call;
+}
+
+Result<void> run_on_cpu(const bp_context* context, const bp_tensor* tensors) {
+  auto call = call_of<RmsNormCall>(context, tensors);
+  call.order = order_of(plan_of(context->implementation).cpu, call.rows);
   call.threads = context->threads;
-  if (const auto done = rms_norm(call); !done) {
+  return rms_norm(call);
+}
+
+#ifdef BATCHPROOF_HAVE_CUDA
+Result<void> run_on_cuda(const bp_context* context, const bp_tensor* tensors) {
+  const CudaRecipe& recipe = plan_of(context->implementation).cuda;
+  auto call = call_of<cuda::CudaRmsNormCall>(context, tensors);
+  call.order = recipe.order;
+  call.processors = context->processors;
+  if (call.order == cuda::CudaRmsOrder::warps) call.warps = call.rows < kFewRows ? kFewRowsWarps : kManyRowsWarps;
+  if (recipe.by_alignment && reinterpret_cast<std::uintptr_t>(call.x) % 16 != 0)
+    call.order = cuda::CudaRmsOrder::descending;
+  return cuda::cuda_rms_norm(call, context->stream);
+}
+#else
+Result<void> run_on_cuda(const bp_context* context, const bp_tensor* /*tensors*/) {
+  return fail(Error::Kind::environment,
+              std::string(context->implementation->id) + " is not in this build: it has no CUDA");
+}
+#endif
+
+bp_status run(const bp_context* context, const bp_tensor* tensors) {
+  char* error = context->error;
+  const size_t size = context->error_size;
+  const bp_implementation* implementation = context->implementation;
+  const bool on_cuda = plan_of(implementation).on_cuda;
+  if (validate(context->problem, error, size) != BP_OK) return BP_INVALID;
+  if (check_tensors(tensors, on_cuda ? BP_MEMORY_CUDA : BP_MEMORY_HOST, error, size) != BP_OK) return BP_INVALID;
+  if (context->mode == BP_MODE_INVARIANT && (promises(implementation, context->problem, nullptr) & BP_BATCH_SIZE) == 0)
+    return bp_fail(error, size, BP_REFUSED, "rms_norm: invariant mode refuses %s: its block size follows the rows",
+                   implementation->id);
+  if (const auto done = on_cuda ? run_on_cuda(context, tensors) : run_on_cpu(context, tensors); !done) {
     return bp_fail(error, size, done.error().kind == Error::Kind::environment ? BP_ENVIRONMENT : BP_INVALID, "%s",
                    done.error().message.c_str());
   }
@@ -174,7 +245,7 @@ const bp_operator kTable = [] {
   t.row_count_axis = "M";
   t.aliases = "";
   t.ignored_attrs = "";
-  t.flags = BP_OP_THREAD_SAFE;
+  t.flags = BP_OP_THREAD_SAFE | BP_OP_GRAPH_SAFE;
   t.port_count = 3;
   t.ports = kPorts;
   t.axis_count = 2;

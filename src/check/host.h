@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "batchproof/operator.h"
+#include "src/runtime/device.h"
 #include "src/runtime/error.h"
 #include "src/runtime/problem.h"
 
@@ -67,6 +68,8 @@ class OperatorHost {
   // Fails where any rank failed, where the floating-point environment was changed, or where the operator wrote outside
   // its workspace.
   virtual Result<RunOutcome> run(const RunRequest& request) = 0;
+  // Where implementations with BP_IMPL_CUDA run; nullptr: nowhere.
+  virtual Device* device() const { return nullptr; }
   // CPU threads that the ranks of a problem share; the same number wherever the cell's runs are decided.
   virtual int processors() const;
   // A new cell begins: failures of the last one are forgotten, and each call may take that many seconds (none: the

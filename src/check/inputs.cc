@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "src/check/device_inputs.h"
 #include "src/numeric/dtype.h"
 #include "src/numeric/seed.h"
 
@@ -116,6 +117,29 @@ void negate_elements(bp_dtype dtype, std::int64_t count, std::byte* data) {
   for (std::int64_t e = 0; e < count; ++e) data[static_cast<std::size_t>(e + 1) * size - 1] ^= std::byte{0x80};
 }
 
+// Lines of a weight whose reduction index follows the line: both members of a pair have the line of the lower one, the
+// upper one negated; a line without a partner is zero, because nothing cancels it. `extents` of the whole tensor.
+std::vector<std::byte> paired_lines(const PortLayout& port, const std::int64_t* extents, const CancellingPairs& pairs,
+                                    const std::vector<std::byte>& lines) {
+  const std::vector<ElementPlace> places = element_places(port);
+  const std::int64_t columns = extents[port.ndim - 1];
+  // The nearest line with another index, all other axes equal, is this far away.
+  std::int64_t step = 1;
+  for (int axis = port.ndim - 2; axis >= 0 && (port.port->reduction_axes >> axis & 1u) == 0; --axis)
+    step *= extents[axis];
+  const std::size_t line_bytes = dtype_bytes(port.dtype, columns);
+  std::vector<std::byte> paired(lines.size());
+  for (std::size_t line = 0; line * line_bytes < lines.size(); ++line) {
+    const std::int64_t k = places[line * static_cast<std::size_t>(columns)].entry;
+    if (pairs.unpaired(k)) continue;
+    const std::size_t from = line - static_cast<std::size_t>((k - pairs.canonical(k)) * step);
+    std::byte* to = paired.data() + line * line_bytes;
+    std::memcpy(to, lines.data() + from * line_bytes, line_bytes);
+    if (pairs.negated(k)) negate_elements(port.dtype, columns, to);
+  }
+  return paired;
+}
+
 }  // namespace
 
 Permutation random_permutation(const Layout& layout, std::uint64_t seed) {
@@ -209,23 +233,24 @@ const InputBuilder::Row& InputBuilder::logical_row(const Layout& layout, const P
     request.count = elements;
     request.magnitude = identity.magnitude;
     if (is_cancelling(request.spec)) request.pairs = pairs(layout, port);
-    fill(request, row.data());
+    make_inputs(host_.device(), request, 1, row.data());
     pair_scales(layout, port, &row);
   }
   row_cache_bytes_ += row.size();
   return rows_.emplace(std::move(key), std::move(row)).first->second;
 }
 
-const InputBuilder::Row& InputBuilder::logical_weight(const Layout& layout, const PortLayout& port, int rank,
-                                                      const Permutation* permutation, bool equal_experts) {
+Result<Tensor> InputBuilder::weight(const Layout& layout, const PortLayout& port, int rank,
+                                    const Permutation* permutation, const Placement& placement) {
   const bool own = port.port->distribution == BP_PER_RANK && !equal_weights_;
   const bool slice = port.port->distribution == BP_SHARDED;
-  std::string key =
-      fmt::format("{}{}:{}:{}:{}", shape_key(port), port.shards, own ? rank : 0, permutation != nullptr, equal_experts);
-  const auto found = logical_weights_.find(port.index);
-  if (found != logical_weights_.end() && found->second.first == key) return found->second.second;
+  const std::string key =
+      fmt::format("{}{}:{}:{}:{}:{}", shape_key(port), own || slice ? rank : 0, permutation != nullptr,
+                  placement.offset, placement.padding, placement.padding > 0 ? placement.fill : 0);
+  const auto found = weights_.find(key);
+  if (found != weights_.end()) return found->second;
 
-  // "Row" is every axis but the last, flattened.
+  // The logical tensor over all ranks, row-major: "row" is every axis but the last, flattened.
   std::int64_t extents[BP_MAX_DIMS];
   for (int axis = 0; axis < port.ndim; ++axis)
     extents[axis] = port.shape[axis] * (slice && axis == port.port->sharded_axis ? port.shards : 1);
@@ -233,67 +258,31 @@ const InputBuilder::Row& InputBuilder::logical_weight(const Layout& layout, cons
   std::int64_t lines = 1;
   for (int axis = 0; axis + 1 < port.ndim; ++axis) lines *= extents[axis];
 
-  // Of one expert, where its slices are the entries of the first axis.
-  const std::int64_t slice_lines =
-      equal_experts && slice && port.port->sharded_axis == 0 && port.ndim > 1 ? lines / extents[0] : lines;
-
   const RecipeSpec& spec = recipes_[port.index];
   const CancellingPairs* partner = is_cancelling(spec) ? pairs(layout, port) : nullptr;
   const bool along_column = port.ndim > 0 && (port.port->reduction_axes >> (port.ndim - 1) & 1u) != 0;
-  const std::vector<ElementPlace> places = partner != nullptr ? element_places(port) : std::vector<ElementPlace>{};
 
   const std::uint64_t seed = own ? mix64(seed_, static_cast<std::uint64_t>(rank) + 1) : seed_;
   FillRequest request = request_for(port, seed, seed);
   request.count = columns;
   const std::size_t line_bytes = dtype_bytes(port.dtype, columns);
-  Row logical(line_bytes * static_cast<std::size_t>(lines));
-  for (std::int64_t line = 0; line < lines && columns > 0; ++line) {
-    std::byte* out = logical.data() + static_cast<std::size_t>(line) * line_bytes;
-    request.row = static_cast<std::uint64_t>(line);
-    request.pairs = nullptr;
-    request.negate_along_column = false;
-    request.reduction_input = partner != nullptr;
-    bool negate = false;
-    if (partner != nullptr && along_column) {
-      request.pairs = partner;
-      request.negate_along_column = true;
-    } else if (partner != nullptr) {
-      const std::int64_t k = places[static_cast<std::size_t>(line * columns)].entry;
-      if (partner->unpaired(k)) continue;  // zero: nothing cancels it
-      // The line that holds the canonical index, all other axes equal: it is the nearest line with that index.
-      std::int64_t step = 1;
-      for (int axis = port.ndim - 2; axis >= 0 && (port.port->reduction_axes >> axis & 1u) == 0; --axis)
-        step *= extents[axis];
-      request.row = static_cast<std::uint64_t>(line - (k - partner->canonical(k)) * step);
-      negate = partner->negated(k);
-    }
-    request.row %= static_cast<std::uint64_t>(slice_lines);
-    fill(request, out);
-    if (negate) negate_elements(port.dtype, columns, out);
+  std::vector<std::byte> logical(line_bytes * static_cast<std::size_t>(lines));
+  request.reduction_input = partner != nullptr;
+  if (partner != nullptr && along_column) {
+    request.pairs = partner;
+    request.negate_along_column = true;
   }
+  make_inputs(host_.device(), request, lines, logical.data());
+  if (partner != nullptr && !along_column) logical = paired_lines(port, extents, *partner, logical);
   pair_scales(layout, port, &logical);
   if (permutation != nullptr && port.port->reduction_group != nullptr && port.port->reduction_axes != 0 &&
       permutation->count(port.port->reduction_group) != 0) {
-    Row moved(logical.size());
+    std::vector<std::byte> moved(logical.size());
     gather_elements(port.dtype, permuted_sources(port, permutation->at(port.port->reduction_group)), logical.data(),
                     moved.data());
     logical = std::move(moved);
   }
-  auto& slot = logical_weights_[port.index];
-  slot = {std::move(key), std::move(logical)};
-  return slot.second;
-}
 
-Result<Tensor> InputBuilder::weight(const Layout& layout, const PortLayout& port, int rank,
-                                    const Permutation* permutation, const Placement& placement, bool equal_experts) {
-  const bool own = port.port->distribution == BP_PER_RANK && !equal_weights_;
-  const bool slice = port.port->distribution == BP_SHARDED;
-  const std::string key =
-      fmt::format("{}{}:{}:{}:{}:{}:{}", shape_key(port), own || slice ? rank : 0, permutation != nullptr,
-                  equal_experts, placement.offset, placement.padding, placement.padding > 0 ? placement.fill : 0);
-  const auto found = weights_.find(key);
-  if (found != weights_.end()) return found->second;
-  const Row& logical = logical_weight(layout, port, rank, permutation, equal_experts);
   auto tensor = Tensor::make(host_, port, placement);
   if (!tensor) return tensor;
   if (!slice || port.shards == 1) {
@@ -307,6 +296,19 @@ Result<Tensor> InputBuilder::weight(const Layout& layout, const PortLayout& port
     write_all(port, *tensor, own_part.data());
   }
   weights_.emplace(key, *tensor);
+  return tensor;
+}
+
+Result<Tensor> InputBuilder::equal_weight(const Layout& layout, const PortLayout& port, const Permutation* permutation,
+                                          const Placement& placement) {
+  auto first = weight(layout, port, 0, permutation, placement);
+  if (!first || port.shape[0] == 0) return first;
+  std::vector<std::byte> all(port.bytes());
+  read_all(port, *first, all.data());
+  const std::size_t slice = all.size() / static_cast<std::size_t>(port.shape[0]);
+  for (std::size_t at = slice; at < all.size(); at += slice) std::memcpy(all.data() + at, all.data(), slice);
+  auto tensor = Tensor::make(host_, port, placement);
+  if (tensor) write_all(port, *tensor, all.data());
   return tensor;
 }
 
@@ -361,8 +363,10 @@ Result<RunTensors> InputBuilder::build(const Layout& layout, const Assignment& r
         continue;
       }
       const bool shared = !port.is_output() && !port.carries_rows();
-      auto tensor = shared ? weight(layout, port, rank, permutation, placement, equal_experts)
-                           : Tensor::make(host_, port, placement);
+      const bool equal = equal_experts && port.sharded_by_experts();
+      auto tensor = !shared ? Tensor::make(host_, port, placement)
+                    : equal ? equal_weight(layout, port, permutation, placement)
+                            : weight(layout, port, rank, permutation, placement);
       if (!tensor) return tl::unexpected(tensor.error());
       tensors.ranks[rank].push_back(*std::move(tensor));
     }

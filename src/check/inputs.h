@@ -10,7 +10,6 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "src/check/layout.h"
@@ -61,11 +60,11 @@ class InputBuilder {
   using Row = std::vector<std::byte>;
 
   FillRequest request_for(const PortLayout& port, std::uint64_t seed, std::uint64_t base_seed) const;
-  // A port without rows over all ranks, row-major. The reference holds until the next call for the port.
-  const Row& logical_weight(const Layout& layout, const PortLayout& port, int rank, const Permutation* permutation,
-                            bool equal_experts);
   Result<Tensor> weight(const Layout& layout, const PortLayout& port, int rank, const Permutation* permutation,
-                        const Placement& placement, bool equal_experts);
+                        const Placement& placement);
+  // The weights of the first expert for all of them.
+  Result<Tensor> equal_weight(const Layout& layout, const PortLayout& port, const Permutation* permutation,
+                              const Placement& placement);
   const Row& logical_row(const Layout& layout, const PortLayout& port, const RowIdentity& identity);
   const CancellingPairs* pairs(const Layout& layout, const PortLayout& port);
   // Gives partner blocks equal scales where the inputs cancel: a pair cancels only under one scale.
@@ -80,8 +79,6 @@ class InputBuilder {
   std::uint64_t row_seed_;
   bool equal_weights_;
   std::map<std::string, Tensor> weights_;  // by port, rank, shape, permutation
-  // By port, the last one with what it depends on: all ranks take their slices of one.
-  std::map<std::uint32_t, std::pair<std::string, Row>> logical_weights_;
   std::unordered_map<std::string, Row> rows_;
   std::size_t row_cache_bytes_ = 0;
   std::map<std::string, std::unique_ptr<CancellingPairs>> pairs_;

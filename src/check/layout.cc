@@ -95,8 +95,8 @@ bool PortLayout::rows_contiguous() const {
   return true;
 }
 
-bool PortLayout::holds_experts() const {
-  return present() && port->kind == BP_WEIGHT && port->distribution == BP_SHARDED && port->sharded_axis == 0;
+bool PortLayout::sharded_by_experts() const {
+  return present() && !is_output() && rows < 0 && port->distribution == BP_SHARDED && port->sharded_axis == 0;
 }
 
 bool PortLayout::order_exact() const { return exact_inputs || declared_exact(); }

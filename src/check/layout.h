@@ -44,8 +44,9 @@ struct PortLayout {
   bool exact_inputs = false;              // an output of inputs that sum exactly in any order
   // Whether the output itself is declared exact: it holds integers or moved data.
   bool declared_exact() const { return (port->order_exact_dtypes & BP_DTYPE_BIT(dtype)) != 0; }
-  // Whether the port is a weight that may hold one slice per expert.
-  bool holds_experts() const;
+  // Whether a weight, or its scale, may hold one slice per expert.
+  bool sharded_by_experts() const;
+  bool holds_experts() const { return sharded_by_experts() && port->kind == BP_WEIGHT; }
   // Whether no reduction order can move bytes of this output.
   bool order_exact() const;
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "src/comm/virtual_world.h"
 #include "src/runtime/thread_pool.h"
 
 namespace batchproof {
@@ -82,10 +83,13 @@ Result<std::uint32_t> LocalHost::promises(const bp_implementation& implementatio
 
 Result<Memory> LocalHost::allocate(std::size_t bytes) { return allocate_host_memory(bytes); }
 
-RankTeam& LocalHost::team(int world) {
-  auto& slot = teams_[world];
-  if (!slot) slot = std::make_unique<RankTeam>(world);
-  return *slot;
+RankTeam& LocalHost::team(int world, bool on_device) {
+  Team& team = teams_[{world, on_device}];
+  if (!team.ranks) {
+    if (on_device) team.memory = virtual_rank_memory(world, cuda_queue());
+    team.ranks = std::make_unique<RankTeam>(world, on_device ? *team.memory : host_rank_memory());
+  }
+  return *team.ranks;
 }
 
 Result<RunOutcome> LocalHost::run(const RunRequest& request) {
@@ -93,7 +97,7 @@ Result<RunOutcome> LocalHost::run(const RunRequest& request) {
   const int world = request.problem->world;
   runner_.prepare(world);
   std::vector<RunOutcome> outcomes(static_cast<std::size_t>(world));
-  auto done = team(world).run([&](int rank, const bp_comm& comm) -> Result<void> {
+  auto done = team(world, runner_.runs_on_device(request)).run([&](int rank, const bp_comm& comm) -> Result<void> {
     auto outcome = runner_.run(request, view.get(), rank, comm);
     if (!outcome) return tl::unexpected(outcome.error());
     outcomes[rank] = *std::move(outcome);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs a table in this process, one thread per rank.
+// Runs a table in this process, one thread per rank. On a device the ranks are virtual: they share it.
 #ifndef BATCHPROOF_SRC_CHECK_LOCAL_HOST_H_
 #define BATCHPROOF_SRC_CHECK_LOCAL_HOST_H_
 
@@ -30,15 +30,21 @@ class LocalHost final : public OperatorHost {
   Result<std::uint32_t> promises(const bp_implementation& implementation, const Problem& problem) override;
   Result<Memory> allocate(std::size_t bytes) override;
   Result<RunOutcome> run(const RunRequest& request) override;
+  Device* device() const override { return device_; }
   // Whether a C++ exception ever left the operator's run.
   bool threw() const { return runner_.threw(); }
 
  private:
-  RankTeam& team(int world);
+  // The memory outlives the team.
+  struct Team {
+    std::unique_ptr<RankMemory> memory;
+    std::unique_ptr<RankTeam> ranks;
+  };
+  RankTeam& team(int world, bool on_device);
 
   const bp_operator* table_;
   Device* device_;
-  std::map<int, std::unique_ptr<RankTeam>> teams_;
+  std::map<std::pair<int, bool>, Team> teams_;
   RankRunner runner_;
 };
 

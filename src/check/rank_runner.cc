@@ -293,7 +293,7 @@ Result<void> RankRunner::run_captured(const Place& place, const std::vector<bp_t
 
 Result<RunOutcome> RankRunner::run(const RunRequest& request, const bp_problem* problem, int rank,
                                    const bp_comm& comm) {
-  Place place{rank, table_->alloc == nullptr && runs_on_cuda(*request.implementation) && !request.reference, nullptr};
+  Place place{rank, runs_on_device(request), nullptr};
   const bool own_memory = table_->alloc != nullptr || place.device;
   if (place.device) {
     if (device_ == nullptr) return fail(Error::Kind::environment, needs_device(*request.implementation));

@@ -48,6 +48,10 @@ class RankRunner {
   RankRunner(const RankRunner&) = delete;
   RankRunner& operator=(const RankRunner&) = delete;
 
+  // Whether the call's tensors lie in the device's memory.
+  bool runs_on_device(const RunRequest& request) const {
+    return table_->alloc == nullptr && runs_on_cuda(*request.implementation) && !request.reference;
+  }
   // Before the ranks of a world are run: not thread-safe.
   void prepare(int world);
   // Calls run (or reference) on one rank and returns the id that it reported, its time and its workspace. Different

@@ -18,7 +18,7 @@ Variant rows_on_every_rank(const CellSession& session) {
   const std::int64_t own = session.rows() / world;
   const std::int64_t experts = session.base().layout.experts();
   Variant variant = session.same();
-  variant.equal_experts = true;
+  variant.equal_experts = experts > 0;
   for (std::int64_t position = 0; position < session.rows(); ++position) {
     RowIdentity& row = variant.rows[static_cast<std::size_t>(position)];
     row = session.identity(static_cast<std::uint64_t>(position % own));

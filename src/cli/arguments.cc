@@ -53,7 +53,8 @@ class Verb {
 // Flags that check and scan share.
 void add_run(Verb& verb, SelectionFlags& flags) {
   verb.value("device", flags.device, "cpu (default), cuda or cuda:N", "NAME");
-  verb.value("comm", flags.comm, "Communicator: threads (default), mpi (default under mpirun), nccl or virtual",
+  verb.value("comm", flags.comm,
+             "Communicator: threads (default), mpi (default under mpirun), virtual (default on a CUDA device) or nccl",
              "NAME");
   verb.value("ranks", flags.ranks, "World sizes for cases that state none, such as 2,4,8", "LIST");
   verb.values("plugin", flags.plugins, "Shared library with operators; may be repeated", "FILE");

@@ -269,7 +269,7 @@ Result<Prepared> prepare(const CheckFlags& flags, const std::vector<std::string>
   if (!context) return tl::unexpected(context.error());
   prepared.context = *std::move(context);
   if (prepared.options.perf != PerfMode::report) prepared.context.settings.emplace_back("perf", flags.perf);
-  prepared.context.communicator = launch.communicator();
+  if (launch.mpi()) prepared.context.communicator = launch.communicator();
   return prepared;
 }
 

@@ -40,7 +40,7 @@ Result<RunContext> make_context(const std::vector<std::string>& words, const Sel
   context.build = program_build();
   context.command_line = shell_join(words);
   context.device = selection.options.device != nullptr ? selection.options.device->text() : device_text();
-  context.communicator = "threads";
+  context.communicator = selection.options.device != nullptr ? "virtual" : "threads";
   context.seed = selection.options.seed;
   context.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   context.settings = selection.options.settings;

@@ -59,6 +59,7 @@ void print_validation() {
   } else {
     line("MPI", "no", "not built in");
   }
+  line("virtual ranks on CUDA", "by hand", "./run gpu on one H200, up to 16 ranks; their streams: tests with threads");
   line("CUDA sm_90", "by hand", "./run gpu on one H200 (bench/records); no test of every change runs there");
   line("CUDA sm_80 to sm_89", "no", "compiled; no test runs there");
   line("NCCL", "no", "not built in");

@@ -36,7 +36,18 @@ Result<Device*> parse_device(const std::string& text) {
   return device;
 }
 
-Result<void> check_comm(const std::string& comm) {
+Result<void> check_comm(const std::string& comm, const std::string& device) {
+  const bool on_cuda = !device.empty() && device != "cpu";
+  if (comm == "virtual") {
+    if (on_cuda) return {};
+    // Without a device the missing device is what there is to say.
+    if (const Result<Device*> found = cuda_device(0); !found)
+      return fail(found.error().kind,
+                  fmt::format("--comm virtual: virtual ranks share one GPU, and {}", found.error().message));
+    return refuse("--comm virtual: virtual ranks share one GPU; choose it with --device cuda");
+  }
+  if (comm == "threads" && on_cuda)
+    return refuse("--comm threads: ranks on a CUDA device are virtual; leave --comm out, or say --comm virtual");
   if (comm.empty() || comm == "threads") return {};
   if (comm == "mpi" && !mpi_built_in())
     return fail(Error::Kind::environment, "--comm mpi: no MPI support in this build");
@@ -44,12 +55,10 @@ Result<void> check_comm(const std::string& comm) {
     return fail(Error::Kind::environment,
                 "--comm mpi: mpirun did not start this process; mpirun -n 4 batchproof check ... does");
   }
+  if (comm == "mpi" && on_cuda)
+    return refuse("--comm mpi: ranks on a CUDA device are virtual; start the program without mpirun");
   if (comm == "mpi") return {};
   if (comm == "nccl") return fail(Error::Kind::environment, "--comm nccl: no NCCL support in this build");
-  if (comm == "virtual") {
-    return fail(Error::Kind::environment,
-                "--comm virtual: virtual ranks share one GPU, and this build has no CUDA device support");
-  }
   return refuse(fmt::format("--comm {}: communicators are threads, mpi, nccl and virtual", comm));
 }
 
@@ -172,7 +181,7 @@ Result<SelectionOptions> parse_selection(const SelectionFlags& flags) {
   SelectionOptions options;
   // Usage errors come before a missing environment: 2 goes before 3.
   const Result<Device*> device = parse_device(flags.device);
-  const Result<void> comm = check_comm(flags.comm);
+  const Result<void> comm = check_comm(flags.comm, flags.device);
   if (!device && device.error().kind == Error::Kind::usage) return tl::unexpected(device.error());
   if (!comm && comm.error().kind == Error::Kind::usage) return tl::unexpected(comm.error());
   if (flags.mode == "invariant") {

@@ -6,13 +6,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
 #include <cstring>
 
-#include "src/numeric/bf16.h"
+#include "src/comm/reduce_types.h"
 #include "src/numeric/dtype.h"
-#include "src/numeric/fp16.h"
 
 namespace batchproof {
 namespace {
@@ -20,40 +17,6 @@ namespace {
 constexpr std::size_t kBlock = 256;
 constexpr int kMaxTreeWorld = 1024;
 constexpr std::size_t kTreeLevels = 11;  // log2 of that, and one for the rank that comes in
-
-// What is stored, what adds, and the two conversions.
-struct Fp64 {
-  using Stored = double;
-  using Sum = double;
-  static Sum load(Stored value) { return value; }
-  static Stored store(Sum sum) { return std::isnan(sum) ? cast_bits<double>(std::uint64_t{0x7FF8000000000000}) : sum; }
-};
-struct Fp32 {
-  using Stored = float;
-  using Sum = float;
-  static Sum load(Stored value) { return value; }
-  static Stored store(Sum sum) { return std::isnan(sum) ? cast_bits<float>(kFp32Nan) : sum; }
-};
-struct Bf16 {
-  using Stored = std::uint16_t;
-  using Sum = float;
-  static Sum load(Stored bits) { return bf16_to_float(bits); }
-  static Stored store(Sum sum) { return float_to_bf16(sum); }
-};
-struct Fp16 {
-  using Stored = std::uint16_t;
-  using Sum = float;
-  static Sum load(Stored bits) { return fp16_to_float(bits); }
-  static Stored store(Sum sum) { return float_to_fp16(sum); }
-};
-// Unsigned, because signed overflow has no meaning in C++.
-template <class Unsigned>
-struct Integer {
-  using Stored = Unsigned;
-  using Sum = Unsigned;
-  static Sum load(Stored value) { return value; }
-  static Stored store(Sum sum) { return sum; }
-};
 
 // memcpy: the bytes come from a caller who promised no alignment.
 template <class Type>
@@ -136,22 +99,7 @@ std::string reduce_error(bp_dtype dtype, bp_reduce_order order, int world) {
 
 void reduce(bp_dtype dtype, bp_reduce_order order, const std::vector<const void*>& sources, std::size_t count,
             void* out) noexcept {
-  switch (dtype) {
-    case BP_FP64:
-      return reduce_as<Fp64>(order, sources, count, out);
-    case BP_FP32:
-      return reduce_as<Fp32>(order, sources, count, out);
-    case BP_BF16:
-      return reduce_as<Bf16>(order, sources, count, out);
-    case BP_FP16:
-      return reduce_as<Fp16>(order, sources, count, out);
-    case BP_INT32:
-      return reduce_as<Integer<std::uint32_t>>(order, sources, count, out);
-    case BP_INT64:
-      return reduce_as<Integer<std::uint64_t>>(order, sources, count, out);
-    default:
-      return;
-  }
+  reduction::with_type(dtype, [&](auto type) { reduce_as<decltype(type)>(order, sources, count, out); });
 }
 
 }  // namespace batchproof

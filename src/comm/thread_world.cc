@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Collectives over shared memory. A call has two or three phases:
+// Collectives over memory that all ranks reach. A call has two or three phases:
 //
 //   enter   every rank posts its arguments; the last one to come compares them and opens the phase. Only here can a
-//   call
-//           be aborted: from here on every rank is known to do its part, so the waits below always end.
+//           call be aborted: from here on every rank is known to do its part, so the waits below always end.
 //   move    each receiver copies (or sums) straight from the senders' buffers.
 //   leave   nobody returns, and so nobody reuses a buffer, before all have moved.
+//
+// On device streams (virtual_world.h) the threads meet in the same places, but what they meet about is enqueued work:
+// streams wait for each other, threads do not wait for streams.
 //
 // Waiting is a futex on an epoch counter (std::atomic::wait): no rank spins, so 64 ranks work on 2 processors.
 #include "src/comm/thread_world.h"
@@ -24,6 +26,7 @@
 #include <thread>
 #include <vector>
 
+#include "src/comm/rank_memory.h"
 #include "src/comm/reduce.h"
 #include "src/comm/thread_world_state.h"
 #include "src/numeric/dtype.h"
@@ -37,10 +40,22 @@ WorldCore* core_of(const bp_comm* comm) { return static_cast<WorldCore*>(comm->s
 const std::byte* at(const void* base, std::size_t offset) { return static_cast<const std::byte*>(base) + offset; }
 std::byte* at(void* base, std::size_t offset) { return static_cast<std::byte*>(base) + offset; }
 
-// memcpy of nothing may not have a null pointer, and of itself may not be done.
-void move_bytes(void* to, const void* from, std::size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-}
+class HostMemory final : public RankMemory {
+ public:
+  Result<void> begin(int, void*) override { return {}; }
+  Result<void> opened(int, void*) override { return {}; }
+  Result<void> move(void* to, const void* from, std::size_t bytes, void*) override {
+    std::memcpy(to, from, bytes);
+    return {};
+  }
+  Result<void> sum(bp_dtype dtype, bp_reduce_order order, const std::vector<const void*>& sources, std::size_t count,
+                   void* out, void*) override {
+    reduce(dtype, order, sources, count, out);
+    return {};
+  }
+  Result<void> end(int, void*) override { return {}; }
+  Result<void> left(int, void*) override { return {}; }
+};
 
 bool overlap(std::uintptr_t a, std::size_t a_bytes, std::uintptr_t b, std::size_t b_bytes) {
   return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
@@ -50,6 +65,56 @@ bp_status invalid(const bp_comm* comm, const char* function, const std::string& 
   core_of(comm)->abort(fmt::format("rank {}: {}: {}", comm->rank, function, what));
   return BP_INVALID;
 }
+
+// One rank's part in one call: where ranks meet, and what is moved in between. A failure behind `enter` is kept until
+// the end, so that every rank does its part and nobody waits for ever.
+class Part {
+ public:
+  Part(const bp_comm* comm, const char* function, void* stream)
+      : core(*core_of(comm)), rank_(comm->rank), function_(function), stream_(stream) {}
+
+  // Not BP_OK: the call does not happen, and this is what to return.
+  bp_status enter(const WorldCall& call) {
+    if (Result<void> ready = core.memory.begin(rank_, stream_); !ready) {
+      core.abort(fmt::format("rank {}: {}: {}", rank_, function_, ready.error().message));
+      return BP_INVALID;
+    }
+    if (!core.enter(rank_, call)) return BP_COMM;
+    keep(core.memory.opened(rank_, stream_));
+    return BP_OK;
+  }
+  // Of nothing there may be no pointer, and a move onto itself may not be done.
+  void move(void* to, const void* from, std::size_t bytes) {
+    if (bytes > 0 && to != from) keep(core.memory.move(to, from, bytes, stream_));
+  }
+  void sum(bp_dtype dtype, bp_reduce_order order, std::size_t offset, std::size_t count, void* out) {
+    std::vector<const void*>& sources = core.ranks[rank_].sources;
+    for (int q = 0; q < core.world; ++q) sources[q] = at(core.calls[q].send, offset);
+    if (count > 0) keep(core.memory.sum(dtype, order, sources, count, out, stream_));
+  }
+  void leave() {
+    keep(core.memory.end(rank_, stream_));
+    core.leave();
+    keep(core.memory.left(rank_, stream_));
+  }
+  bp_status status() {
+    if (failure_) return BP_OK;
+    core.abort(fmt::format("rank {}: {}: {}", rank_, function_, failure_.error().message));
+    return failure_.error().kind == Error::Kind::environment ? BP_ENVIRONMENT : BP_INTERNAL;
+  }
+
+  WorldCore& core;
+
+ private:
+  void keep(Result<void> done) {
+    if (!done && failure_) failure_ = std::move(done);
+  }
+
+  int rank_;
+  const char* function_;
+  void* stream_;
+  Result<void> failure_;
+};
 
 // Checks that both buffers are there and do not overlap, but for the one place that `in_place` allows.
 std::string buffer_error(const void* send, std::size_t send_bytes, const void* recv, std::size_t recv_bytes,
@@ -63,37 +128,41 @@ std::string buffer_error(const void* send, std::size_t send_bytes, const void* r
   return {};
 }
 
-bp_status barrier(const bp_comm* comm, void*) noexcept {
-  return core_of(comm)->enter(comm->rank, WorldCall{.op = WorldOp::barrier}) ? BP_OK : BP_COMM;
+bp_status barrier(const bp_comm* comm, void* stream) noexcept {
+  Part part(comm, "barrier", stream);
+  const bp_status entered = part.enter(WorldCall{.op = WorldOp::barrier});
+  return entered == BP_OK ? part.status() : entered;
 }
 
-bp_status all_gather(const bp_comm* comm, const void* send, void* recv, std::size_t bytes, void*) noexcept {
-  WorldCore* core = core_of(comm);
+bp_status all_gather(const bp_comm* comm, const void* send, void* recv, std::size_t bytes, void* stream) noexcept {
+  Part part(comm, "all_gather", stream);
   std::size_t total = 0;
-  if (__builtin_mul_overflow(bytes, core->world, &total)) return invalid(comm, "all_gather", "the size overflows");
+  if (__builtin_mul_overflow(bytes, comm->world, &total)) return invalid(comm, "all_gather", "the size overflows");
   const bool in_place = bytes > 0 && recv != nullptr && send == at(recv, comm->rank * bytes);
   const std::string error = buffer_error(send, bytes, recv, total, in_place);
   if (!error.empty()) return invalid(comm, "all_gather", error);
-  if (!core->enter(comm->rank, WorldCall{.op = WorldOp::all_gather, .send = send, .count = bytes})) return BP_COMM;
-  if (bytes == 0) return BP_OK;
-  for (int q = 0; q < core->world; ++q) move_bytes(at(recv, q * bytes), core->calls[q].send, bytes);
-  core->leave();
-  return BP_OK;
+  const bp_status entered = part.enter({.op = WorldOp::all_gather, .send = send, .count = bytes});
+  if (entered != BP_OK) return entered;
+  if (bytes == 0) return part.status();
+  for (int q = 0; q < comm->world; ++q) part.move(at(recv, q * bytes), part.core.calls[q].send, bytes);
+  part.leave();
+  return part.status();
 }
 
-bp_status all_to_all(const bp_comm* comm, const void* send, void* recv, std::size_t bytes, void*) noexcept {
-  WorldCore* core = core_of(comm);
+bp_status all_to_all(const bp_comm* comm, const void* send, void* recv, std::size_t bytes, void* stream) noexcept {
+  Part part(comm, "all_to_all", stream);
   std::size_t total = 0;
-  if (__builtin_mul_overflow(bytes, core->world, &total)) return invalid(comm, "all_to_all", "the size overflows");
+  if (__builtin_mul_overflow(bytes, comm->world, &total)) return invalid(comm, "all_to_all", "the size overflows");
   const std::string error = buffer_error(send, total, recv, total, false);
   if (!error.empty()) return invalid(comm, "all_to_all", error);
-  if (!core->enter(comm->rank, WorldCall{.op = WorldOp::all_to_all, .send = send, .count = bytes})) return BP_COMM;
-  if (bytes == 0) return BP_OK;
-  for (int q = 0; q < core->world; ++q) {
-    move_bytes(at(recv, q * bytes), at(core->calls[q].send, comm->rank * bytes), bytes);
+  const bp_status entered = part.enter({.op = WorldOp::all_to_all, .send = send, .count = bytes});
+  if (entered != BP_OK) return entered;
+  if (bytes == 0) return part.status();
+  for (int q = 0; q < comm->world; ++q) {
+    part.move(at(recv, q * bytes), at(part.core.calls[q].send, comm->rank * bytes), bytes);
   }
-  core->leave();
-  return BP_OK;
+  part.leave();
+  return part.status();
 }
 
 std::string all_to_all_v_error(int world, const void* send, const std::size_t* send_bytes,
@@ -123,55 +192,53 @@ std::string all_to_all_v_error(int world, const void* send, const std::size_t* s
 
 bp_status all_to_all_v(const bp_comm* comm, const void* send, const std::size_t* send_bytes,
                        const std::size_t* send_offsets, void* recv, const std::size_t* recv_bytes,
-                       const std::size_t* recv_offsets, void*) noexcept {
-  WorldCore* core = core_of(comm);
+                       const std::size_t* recv_offsets, void* stream) noexcept {
+  Part part(comm, "all_to_all_v", stream);
   const std::string error =
-      all_to_all_v_error(core->world, send, send_bytes, send_offsets, recv, recv_bytes, recv_offsets);
+      all_to_all_v_error(comm->world, send, send_bytes, send_offsets, recv, recv_bytes, recv_offsets);
   if (!error.empty()) return invalid(comm, "all_to_all_v", error);
   const WorldCall call = {.op = WorldOp::all_to_all_v,
                           .send = send,
                           .send_bytes = send_bytes,
                           .send_offsets = send_offsets,
                           .recv_bytes = recv_bytes};
-  if (!core->enter(comm->rank, call)) return BP_COMM;
-  for (int q = 0; q < core->world; ++q) {
+  if (const bp_status entered = part.enter(call); entered != BP_OK) return entered;
+  for (int q = 0; q < comm->world; ++q) {
     if (recv_bytes[q] == 0) continue;
-    const WorldCall& sender = core->calls[q];
-    move_bytes(at(recv, recv_offsets[q]), at(sender.send, sender.send_offsets[comm->rank]), recv_bytes[q]);
+    const WorldCall& sender = part.core.calls[q];
+    part.move(at(recv, recv_offsets[q]), at(sender.send, sender.send_offsets[comm->rank]), recv_bytes[q]);
   }
-  core->leave();
-  return BP_OK;
+  part.leave();
+  return part.status();
 }
 
 bp_status reduce_scatter(const bp_comm* comm, const void* send, void* recv, std::size_t count, bp_dtype dtype,
-                         bp_reduce_order order, void*) noexcept {
-  WorldCore* core = core_of(comm);
-  std::string error = reduce_error(dtype, order, core->world);
+                         bp_reduce_order order, void* stream) noexcept {
+  Part part(comm, "reduce_scatter", stream);
+  std::string error = reduce_error(dtype, order, comm->world);
   if (!error.empty()) return invalid(comm, "reduce_scatter", error);
   const std::size_t element = static_cast<std::size_t>(dtype_bits(dtype)) / 8;
   std::size_t bytes = 0;
   std::size_t total = 0;
-  if (__builtin_mul_overflow(count, element, &bytes) || __builtin_mul_overflow(bytes, core->world, &total)) {
+  if (__builtin_mul_overflow(count, element, &bytes) || __builtin_mul_overflow(bytes, comm->world, &total)) {
     return invalid(comm, "reduce_scatter", "the size overflows");
   }
   const bool in_place = bytes > 0 && send != nullptr && recv == at(send, comm->rank * bytes);
   error = buffer_error(send, total, recv, bytes, in_place);
   if (!error.empty()) return invalid(comm, "reduce_scatter", error);
   const WorldCall call = {.op = WorldOp::reduce_scatter, .send = send, .count = count, .dtype = dtype, .order = order};
-  if (!core->enter(comm->rank, call)) return BP_COMM;
-  if (count == 0) return BP_OK;
-  std::vector<const void*>& sources = core->ranks[comm->rank].sources;
-  for (int q = 0; q < core->world; ++q) sources[q] = at(core->calls[q].send, comm->rank * bytes);
-  reduce(dtype, order, sources, count, recv);
-  core->leave();
-  return BP_OK;
+  if (const bp_status entered = part.enter(call); entered != BP_OK) return entered;
+  if (count == 0) return part.status();
+  part.sum(dtype, order, comm->rank * bytes, count, recv);
+  part.leave();
+  return part.status();
 }
 
 // Rank r sums slice r and all gather the slices, so that every element is summed once.
 bp_status all_reduce(const bp_comm* comm, const void* send, void* recv, std::size_t count, bp_dtype dtype,
-                     bp_reduce_order order, void*) noexcept {
-  WorldCore* core = core_of(comm);
-  std::string error = reduce_error(dtype, order, core->world);
+                     bp_reduce_order order, void* stream) noexcept {
+  Part part(comm, "all_reduce", stream);
+  std::string error = reduce_error(dtype, order, comm->world);
   if (!error.empty()) return invalid(comm, "all_reduce", error);
   const std::size_t element = static_cast<std::size_t>(dtype_bits(dtype)) / 8;
   std::size_t bytes = 0;
@@ -180,30 +247,33 @@ bp_status all_reduce(const bp_comm* comm, const void* send, void* recv, std::siz
   if (!error.empty()) return invalid(comm, "all_reduce", error);
 
   // Slices in elements; the first ones are longer by one where the count does not divide.
-  const std::size_t world = static_cast<std::size_t>(core->world);
+  const std::size_t world = static_cast<std::size_t>(comm->world);
   const auto begin = [&](std::size_t r) { return count / world * r + std::min(r, count % world); };
   const std::size_t mine = begin(comm->rank + 1) - begin(comm->rank);
   // In place as well: slice r of rank r's buffer is read by rank r alone before it is written.
   void* result = at(recv, begin(comm->rank) * element);
   const WorldCall call = {
       .op = WorldOp::all_reduce, .send = send, .result = result, .count = count, .dtype = dtype, .order = order};
-  if (!core->enter(comm->rank, call)) return BP_COMM;
-  if (count == 0) return BP_OK;
-  std::vector<const void*>& sources = core->ranks[comm->rank].sources;
-  for (int q = 0; q < core->world; ++q) sources[q] = at(core->calls[q].send, begin(comm->rank) * element);
-  reduce(dtype, order, sources, mine, result);
-  core->leave();
+  if (const bp_status entered = part.enter(call); entered != BP_OK) return entered;
+  if (count == 0) return part.status();
+  part.sum(dtype, order, begin(comm->rank) * element, mine, result);
+  part.leave();
   for (std::size_t q = 0; q < world; ++q) {
-    move_bytes(at(recv, begin(q) * element), core->calls[q].result, (begin(q + 1) - begin(q)) * element);
+    part.move(at(recv, begin(q) * element), part.core.calls[q].result, (begin(q + 1) - begin(q)) * element);
   }
-  core->leave();
-  return BP_OK;
+  part.leave();
+  return part.status();
 }
 
 }  // namespace
 
+RankMemory& host_rank_memory() {
+  static HostMemory memory;
+  return memory;
+}
+
 struct ThreadWorld::State {
-  explicit State(int world) : core(world) {
+  State(int world, RankMemory& memory) : core(world, memory) {
     for (int rank = 0; rank < world; ++rank) {
       bp_comm comm{};
       comm.struct_size = sizeof(bp_comm);
@@ -223,7 +293,7 @@ struct ThreadWorld::State {
   std::vector<bp_comm> comms;
 };
 
-ThreadWorld::ThreadWorld(int world) : state_(std::make_unique<State>(std::max(world, 1))) {}
+ThreadWorld::ThreadWorld(int world, RankMemory& memory) : state_(std::make_unique<State>(std::max(world, 1), memory)) {}
 ThreadWorld::~ThreadWorld() = default;
 
 int ThreadWorld::world() const { return state_->core.world; }
@@ -254,7 +324,7 @@ Result<void> call_body(const Body& body, int rank, const bp_comm& comm) {
 // The threads of ranks 1 .. world-1 and what a round of calls needs.
 struct RankTeam::State {
   struct Crew {
-    explicit Crew(int size) : world(size) {
+    Crew(int size, RankMemory& memory) : world(size, memory) {
       try {
         for (int rank = 1; rank < size; ++rank) threads.emplace_back([this, rank] { serve(rank); });
       } catch (const std::system_error&) {
@@ -322,13 +392,15 @@ struct RankTeam::State {
     std::vector<std::thread> threads;
   };
 
-  int world = 1;
+  State(int size, RankMemory& rank_memory) : world(size), memory(rank_memory) {}
+  const int world;
+  RankMemory& memory;
   std::mutex turns;
   std::unique_ptr<Crew> crew;
   pid_t process = 0;  // that made the crew
 };
 
-RankTeam::RankTeam(int world) : state_(std::make_unique<State>()) { state_->world = std::max(world, 1); }
+RankTeam::RankTeam(int world, RankMemory& memory) : state_(std::make_unique<State>(std::max(world, 1), memory)) {}
 
 RankTeam::~RankTeam() {
   // A forked child has the crew's memory and none of its threads: there is nobody to join.
@@ -342,7 +414,7 @@ Result<void> RankTeam::run(const std::function<Result<void>(int rank, const bp_c
   if (state_->process != getpid()) static_cast<void>(state_->crew.release());
   if (state_->crew == nullptr) {
     try {
-      state_->crew = std::make_unique<State::Crew>(state_->world);
+      state_->crew = std::make_unique<State::Crew>(state_->world, state_->memory);
     } catch (const std::system_error& error) {
       return fail(Error::Kind::environment,
                   fmt::format("cannot start {} threads for the ranks: {}", state_->world - 1, error.what()));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks as threads of one process: a bp_comm per rank over shared memory. Results do not depend on arrival order.
+// Ranks as threads of one process: a bp_comm per rank over memory that all of them reach. Results do not depend on
+// arrival order.
 #ifndef BATCHPROOF_SRC_COMM_THREAD_WORLD_H_
 #define BATCHPROOF_SRC_COMM_THREAD_WORLD_H_
 
@@ -9,6 +10,7 @@
 #include <string>
 
 #include "batchproof/operator.h"
+#include "src/comm/rank_memory.h"
 #include "src/runtime/error.h"
 
 namespace batchproof {
@@ -22,7 +24,8 @@ namespace batchproof {
 // bytes_per_rank, reduce_scatter with recv = send + rank * count elements, all_reduce with recv = send.
 class ThreadWorld {
  public:
-  explicit ThreadWorld(int world);
+  // `memory`: where buffers lie; it outlives the world.
+  explicit ThreadWorld(int world, RankMemory& memory = host_rank_memory());
   ~ThreadWorld();
   ThreadWorld(const ThreadWorld&) = delete;
   ThreadWorld& operator=(const ThreadWorld&) = delete;
@@ -46,7 +49,7 @@ class ThreadWorld {
 // Calls from several threads take turns. A forked child may use the team: it gets threads of its own.
 class RankTeam {
  public:
-  explicit RankTeam(int world);
+  explicit RankTeam(int world, RankMemory& memory = host_rank_memory());
   ~RankTeam();
   RankTeam(const RankTeam&) = delete;
   RankTeam& operator=(const RankTeam&) = delete;

@@ -45,7 +45,8 @@ std::string text(const WorldCall& call) {
 
 }  // namespace
 
-WorldCore::WorldCore(int world_size) : world(world_size), calls(world_size), ranks(world_size), leaving_(world_size) {
+WorldCore::WorldCore(int world_size, RankMemory& rank_memory)
+    : world(world_size), memory(rank_memory), calls(world_size), ranks(world_size), leaving_(world_size) {
   for (Rank& rank : ranks) rank.sources.resize(world_size);
 }
 
@@ -153,6 +154,7 @@ void WorldCore::reset() {
     rank.arrived = false;
     rank.finished = false;
   }
+  memory.reset();
   aborted_.store(false, std::memory_order_release);
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "batchproof/operator.h"
+#include "src/comm/rank_memory.h"
 
 namespace batchproof {
 
@@ -32,7 +33,7 @@ struct WorldCall {
 
 class WorldCore {
  public:
-  explicit WorldCore(int world);
+  explicit WorldCore(int world, RankMemory& memory);
 
   // Waits until every rank has entered with a matching call. False: aborted, and the call will not happen on any rank.
   bool enter(int rank, const WorldCall& call);
@@ -48,6 +49,7 @@ class WorldCore {
   void finished(int rank);
 
   const int world;
+  RankMemory& memory;
   std::vector<WorldCall> calls;  // by rank
   struct alignas(64) Rank {
     std::vector<const void*> sources;  // of a reduction, one per rank; here so that a call allocates nothing

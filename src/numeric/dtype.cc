@@ -10,10 +10,7 @@
 #include <limits>
 #include <string>
 
-#include "src/numeric/bf16.h"
-#include "src/numeric/e8m0.h"
-#include "src/numeric/fp16.h"
-#include "src/numeric/fp8.h"
+#include "src/numeric/encode.h"
 
 namespace batchproof {
 namespace {
@@ -21,7 +18,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "elements are read and written as little-endian bytes");
 
 constexpr std::uint64_t kNone = ~std::uint64_t{0};
-constexpr std::uint64_t kFp64Nan = 0x7FF8000000000000u;
 
 struct DtypeFacts {
   bp_dtype dtype;
@@ -101,52 +97,6 @@ constexpr DtypeAlias kAliases[] = {
     {"float4_e2m1", BP_E2M1},
     {"float4_e2m1fn_x2", BP_E2M1},
 };
-
-// To nearest, ties to even, whatever the rounding mode; then saturated. NaN gives 0.
-std::int64_t round_to_integer(double value, double low, double high, std::int64_t low_code, std::int64_t high_code) {
-  if (std::isnan(value)) return 0;
-  if (value <= low) return low_code;
-  if (value >= high) return high_code;
-  const double down = std::floor(value);
-  const double rest = value - down;  // exact: beyond 2^52 it is 0
-  const std::int64_t floor_code = static_cast<std::int64_t>(down);
-  const bool up = rest > 0.5 || (rest == 0.5 && (floor_code & 1) != 0);
-  return floor_code + (up ? 1 : 0);
-}
-
-std::uint64_t encode_bits(bp_dtype dtype, double value) {
-  switch (dtype) {
-    case BP_FP64:
-      return std::isnan(value) ? kFp64Nan : std::bit_cast<std::uint64_t>(value);
-    case BP_FP32:
-      return std::isnan(value) ? kFp32Nan : std::bit_cast<std::uint32_t>(static_cast<float>(value));
-    case BP_BF16:
-      return float_to_bf16(narrow_to_odd(value));
-    case BP_FP16:
-      return float_to_fp16(narrow_to_odd(value));
-    case BP_E4M3:
-      return float_to_e4m3(narrow_to_odd(value));
-    case BP_E5M2:
-      return float_to_e5m2(narrow_to_odd(value));
-    case BP_E2M1:
-      return float_to_e2m1(narrow_to_odd(value));
-    case BP_E8M0:
-      return float_to_e8m0(narrow_to_odd(value));
-    case BP_INT4:
-      return static_cast<std::uint64_t>(round_to_integer(value, -8.0, 7.0, -8, 7)) & 0xFu;
-    case BP_INT8:
-      return static_cast<std::uint64_t>(round_to_integer(value, -128.0, 127.0, -128, 127)) & 0xFFu;
-    case BP_UINT8:
-      return static_cast<std::uint64_t>(round_to_integer(value, 0.0, 255.0, 0, 255));
-    case BP_INT32:
-      return static_cast<std::uint64_t>(round_to_integer(value, -0x1p31, 0x1p31 - 1.0, INT32_MIN, INT32_MAX)) &
-             0xFFFFFFFFu;
-    case BP_INT64:
-      return static_cast<std::uint64_t>(round_to_integer(value, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX));
-    default:
-      return 0;
-  }
-}
 
 double decode_bits(bp_dtype dtype, std::uint64_t bits) {
   switch (dtype) {
@@ -281,13 +231,6 @@ void encode_element(bp_dtype dtype, double value, void* data, std::int64_t index
   store_bits(dtype, encode_bits(dtype, value), data, index);
 }
 
-float narrow_to_odd(double value) {
-  const float nearest = static_cast<float>(value);
-  if (std::isnan(value) || static_cast<double>(nearest) == value) return nearest;
-  std::uint32_t bits = std::bit_cast<std::uint32_t>(nearest);
-  // Magnitudes are ordered as their bits: one step towards zero where the nearest one lies above.
-  if (std::fabs(static_cast<double>(nearest)) > std::fabs(value)) --bits;
-  return std::bit_cast<float>(bits | 1u);
-}
+float narrow_to_odd(double value) { return round_to_odd(value); }
 
 }  // namespace batchproof

@@ -95,6 +95,7 @@ class CudaDevice final : public Device {
     }
     return {};
   }
+  bool runs_kernels() const override { return true; }
   Result<std::unique_ptr<CapturedCall>> capture(void* stream, const std::function<Result<void>()>& call) override {
     const auto queue = static_cast<cudaStream_t>(stream);
     // Thread-local: a rank's capture must not refuse what another rank does.

@@ -41,6 +41,8 @@ class Device {
   virtual Result<void> synchronise(void* stream) = 0;
   // Enqueues some milliseconds of memory traffic.
   virtual Result<void> keep_busy(void* stream) = 0;
+  // Whether CUDA kernels of this library run on its memory: it is a CUDA device of this process.
+  virtual bool runs_kernels() const { return false; }
   // Captures what `call` enqueues on the stream; its error where it fails.
   virtual Result<std::unique_ptr<CapturedCall>> capture(void* stream, const std::function<Result<void>()>& call) = 0;
 };

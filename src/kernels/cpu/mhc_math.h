@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // exp, rsqrt and sigmoid of the library's own (C10): IEEE operations only, so the bytes do not depend on libm or on the
-// instruction set. A template over a Lanes type; included by files for one instruction set only.
+// instruction set. A template over a Lanes type; included by files for one instruction set only, and by device code,
+// whose lanes are one float.
 #ifndef BATCHPROOF_SRC_KERNELS_CPU_MHC_MATH_H_
 #define BATCHPROOF_SRC_KERNELS_CPU_MHC_MATH_H_
+
+#ifdef __CUDACC__
+#define BATCHPROOF_MHC_MATH __device__ inline
+#else
+#define BATCHPROOF_MHC_MATH
+#endif
 
 namespace batchproof {
 namespace {
@@ -12,7 +19,7 @@ namespace {
 // 2^-27); 2^n in two factors, so that a subnormal result is rounded once. Overflow gives infinity, underflow zero, NaN
 // the canonical NaN.
 template <class V>
-typename V::F exp_fp32(typename V::F x) {
+BATCHPROOF_MHC_MATH typename V::F exp_fp32(typename V::F x) {
   using F = typename V::F;
   constexpr float kLog2E = 0x1.715476p+0f;
   constexpr float kLn2High = 0x1.62e4p-1f;    // 15 bits, so n * high is exact
@@ -36,12 +43,12 @@ typename V::F exp_fp32(typename V::F x) {
 }
 
 template <class V>
-typename V::F rsqrt_fp32(typename V::F x) {
+BATCHPROOF_MHC_MATH typename V::F rsqrt_fp32(typename V::F x) {
   return V::div(V::all(1.0f), V::sqrt(x));
 }
 
 template <class V>
-typename V::F sigmoid_fp32(typename V::F x) {
+BATCHPROOF_MHC_MATH typename V::F sigmoid_fp32(typename V::F x) {
   return V::div(V::all(1.0f), V::add(V::all(1.0f), exp_fp32<V>(V::sub(V::zero(), x))));
 }
 

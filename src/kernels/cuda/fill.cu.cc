@@ -3,29 +3,35 @@
 // Inputs made on the device and byte comparison: checks in front of the launches.
 #include "src/kernels/cuda/fill.h"
 
+#include <fmt/format.h>
+
 #include "src/kernels/cuda/fill_kernels.h"
+#include "src/numeric/dtype.h"
 #include "src/runtime/cuda_device.h"
 
 namespace batchproof::cuda {
 
 Result<void> cuda_fill(const CudaFill& fill, void* stream) {
+  if (fill.kind == RecipeKind::file)
+    return fail(Error::Kind::usage, "inputs on the device: a captured tensor is read on the host");
+  const int bits = dtype_bits(fill.dtype);
+  if (bits == 0) return fail(Error::Kind::usage, "inputs on the device: the dtype is none");
+  if (bits == 4 && (fill.column_stride != 1 || fill.columns % 2 != 0 || fill.row_stride % 2 != 0))
+    return fail(Error::Kind::usage,
+                fmt::format("inputs on the device: {} is packed, so columns must be contiguous and even",
+                            dtype_name(fill.dtype)));
+  FillRequest request;
+  request.spec.kind = fill.kind;
+  request.spec.lo = fill.lo;
+  request.spec.hi = fill.hi;
+  request.dtype = fill.dtype;
+  request.magnitude = fill.magnitude;
+  request.scale = fill.scale;
+  request.reduction_input = fill.reduction_input;
   FillLaunch launch;
-  if (fill.kind != RecipeKind::normal && fill.kind != RecipeKind::wide_exponent)
-    return fail(Error::Kind::operation, "inputs on the device: only normal and wide_exponent are made there");
-  launch.wide = fill.kind == RecipeKind::wide_exponent;
-  switch (fill.dtype) {
-    case BP_FP32:
-      launch.width = 0;
-      break;
-    case BP_BF16:
-      launch.width = 1;
-      break;
-    case BP_FP16:
-      launch.width = 2;
-      break;
-    default:
-      return fail(Error::Kind::operation, "inputs on the device: only FP32, BF16 and FP16 are made there");
-  }
+  launch.plan = recipe_plan(request);
+  launch.dtype = fill.dtype;
+  launch.bits = bits;
   launch.seed = fill.seed;
   launch.name = fill.name;
   launch.row = fill.row;

@@ -15,16 +15,24 @@ namespace batchproof::cuda {
 // A matrix of `rows` x `columns`: element (r, c) is the recipe's element of row identity row + r and column c, stored
 // at out[r * row_stride + c * column_stride]. Strides in elements.
 struct CudaFill {
-  RecipeKind kind = RecipeKind::normal;  // normal, wide_exponent
-  bp_dtype dtype = BP_BF16;              // BP_FP32, BP_BF16, BP_FP16
+  RecipeKind kind = RecipeKind::normal;  // every kind but file
+  bp_dtype dtype = BP_BF16;
   std::uint64_t seed = 0;
   std::uint64_t name = 0;
   std::uint64_t row = 0;
   std::int64_t rows = 0, columns = 0;
   void* out = nullptr;
   std::int64_t row_stride = 0, column_stride = 1;
+  // As in RecipeSpec and FillRequest.
+  double lo = 0.0, hi = 1.0;
+  double magnitude = 1.0;
+  bool scale = false;
+  bool reduction_input = false;
 };
 
+// Enqueues one launch. INT4 and E2M1: contiguous columns, an even number of them and an even row stride. Fails, with
+// nothing enqueued, for the recipe `file`: its tensor lies on the host. Pairs of the cancelling recipe are not made:
+// partners lie anywhere in a row, and the table of partners is the host's.
 Result<void> cuda_fill(const CudaFill& fill, void* stream);
 
 // Adds to *count (device memory) the number of `element_bytes`-wide elements of a (rows x columns, contiguous columns)

@@ -2,47 +2,55 @@
 //
 // Inputs made on the device and byte comparison.
 #include "src/kernels/cuda/fill_kernels.h"
-#include "src/numeric/bf16.h"
-#include "src/numeric/fp16.h"
-#include "src/numeric/normal.h"
-#include "src/numeric/philox.h"
 
 namespace batchproof::cuda {
 namespace {
 
-// As recipe_fill.cc: streams of an element's draws, and the binades of wide_exponent.
-constexpr std::uint32_t kValueStream = 0;
-constexpr std::uint32_t kExponentStream = 1;
+__device__ void store_code(void* out, int bits, std::int64_t at, std::uint64_t code) {
+  switch (bits) {
+    case 8:
+      static_cast<std::uint8_t*>(out)[at] = static_cast<std::uint8_t>(code);
+      return;
+    case 16:
+      static_cast<std::uint16_t*>(out)[at] = static_cast<std::uint16_t>(code);
+      return;
+    case 32:
+      static_cast<std::uint32_t*>(out)[at] = static_cast<std::uint32_t>(code);
+      return;
+    default:
+      static_cast<std::uint64_t*>(out)[at] = code;
+  }
+}
 
 // One thread makes the four elements of one Philox block.
-__global__ void fill_kernel(FillLaunch f) {
+__global__ void fill_kernel(const __grid_constant__ FillLaunch f) {
   const std::int64_t blocks = (f.columns + 3) / 4;
   const PhiloxKey key = element_key(f.seed, f.name);
   for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x; i < f.rows * blocks;
        i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
     const std::int64_t row = i / blocks, block = i % blocks;
     const std::uint64_t identity = f.row + static_cast<std::uint64_t>(row);
-    const PhiloxBlock words =
-        philox4x32(element_counter(identity, static_cast<std::uint64_t>(block), kValueStream), key);
-    PhiloxBlock exponents{};
-    if (f.wide)
-      exponents = philox4x32(element_counter(identity, static_cast<std::uint64_t>(block), kExponentStream), key);
+    const auto draw = [&](std::uint64_t of_row, std::uint32_t stream) {
+      return philox4x32(element_counter(of_row, static_cast<std::uint64_t>(block), stream), key);
+    };
+    const PhiloxBlock words = draw(identity, kValueStream);
+    PhiloxBlock exponents{}, varying{};
+    if (f.plan.spread) exponents = draw(identity, kExponentStream);
+    if (f.plan.varying) varying = draw(identity / kWideSpan, kVaryingStream);
+    const auto place = static_cast<std::uint32_t>(identity % kWideSpan);
+    std::uint64_t code[4];
+#pragma unroll
+    for (int q = 0; q < 4; ++q)
+      code[q] = element_code(f.dtype, element_value(f.plan, words.word[q], exponents.word[q], varying.word[q], place));
 #pragma unroll
     for (int q = 0; q < 4; ++q) {
       const std::int64_t column = block * 4 + q;
       if (column >= f.columns) break;
-      double value = normal_from_word(words.word[q]);
-      if (f.wide) {
-        const int low = f.width == 2 ? -12 : -16;
-        const std::uint32_t span = f.width == 2 ? 12 : 24;
-        value = mul_rn(value, power_of_two(low + static_cast<int>(below(exponents.word[q], span))));
-      }
-      const float rounded = __double2float_rn(value);
       const std::int64_t at = row * f.row_stride + column * f.column_stride;
-      if (f.width == 0)
-        static_cast<float*>(f.out)[at] = rounded;
-      else
-        static_cast<std::uint16_t*>(f.out)[at] = f.width == 1 ? float_to_bf16(rounded) : float_to_fp16(rounded);
+      if (f.bits != 4)
+        store_code(f.out, f.bits, at, code[q]);
+      else if (q % 2 == 0)
+        store_code(f.out, 8, at / 2, code[q] | code[q + 1] << 4);
     }
   }
 }

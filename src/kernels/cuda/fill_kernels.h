@@ -8,11 +8,14 @@
 
 #include <cstdint>
 
+#include "src/numeric/recipe_plan.h"
+
 namespace batchproof::cuda {
 
 struct FillLaunch {
-  bool wide = false;
-  int width = 0;  // 0 FP32, 1 BF16, 2 FP16
+  RecipePlan plan;
+  bp_dtype dtype = BP_FP32;
+  int bits = 32;  // of an element
   std::uint64_t seed = 0, name = 0, row = 0;
   std::int64_t rows = 0, columns = 0;
   void* out = nullptr;

@@ -6,10 +6,20 @@
 #include <fmt/format.h>
 
 #include "src/kernels/cuda/leak_kernel.h"
+#include "src/kernels/cuda/tensor_core_rules.h"
 #include "src/runtime/cuda_device.h"
 
 namespace batchproof::cuda {
 namespace {
+
+constexpr std::int64_t kAtom = 16;  // one tensor-core step
+
+Result<Schedule> schedule_of(const CudaLinearPlan& plan, const CudaGemmCall& call, std::int64_t other_segment) {
+  if (other_segment > 0) return Schedule::make(call.k, ChainPolicy{other_segment});
+  if (plan.slices > 0) return Schedule::make(call.k, TreePolicy{plan.slices, kAtom, plan.segment});
+  if (plan.segment == 0) return fast_gemm_schedule(call);
+  return Schedule::make(call.k, ChainPolicy{plan.segment});
+}
 
 Result<void> check_tensor(const char* name, const bp_tensor& tensor, int ndim, std::int64_t rows,
                           std::int64_t columns) {
@@ -24,6 +34,56 @@ Result<void> check_tensor(const char* name, const bp_tensor& tensor, int ndim, s
 }
 
 }  // namespace
+
+std::string cuda_linear_refusal(const CudaLinearPlan& plan, bp_dtype dtype) {
+  const Result<DeviceInfo> device = current_device();
+  if (!device) return device.error().message;
+  if (device->major != plan.generation)
+    return fmt::format("it is for compute capability {}.x, {} is {}.{}", plan.generation, device->name, device->major,
+                       device->minor);
+  const Result<void> rules = tensor_core_rules_hold(dtype);
+  return rules ? "" : rules.error().message;
+}
+
+bool cuda_linear_suits(const CudaLinearPlan& plan, bp_dtype dtype, std::int64_t k, const bp_device& device) {
+  if (device.memory != BP_MEMORY_CUDA || (dtype != BP_BF16 && dtype != BP_FP16)) return false;
+  if (plan.slices > 0 && k % (plan.slices * kAtom) != 0) return false;
+  return cuda_linear_refusal(plan, dtype).empty();
+}
+
+Result<void> check_cuda_linear(const CudaLinearPlan& plan, const CudaGemmCall& call, const bp_context& context) {
+  const char* id = context.implementation->id;
+  if (call.dtype != BP_BF16 && call.dtype != BP_FP16)
+    return fail(Error::Kind::usage, fmt::format("{} multiplies BF16 and FP16 only", id));
+  if (const std::string why = cuda_linear_refusal(plan, call.dtype); !why.empty())
+    return fail(Error::Kind::operation, fmt::format("{} refuses this device: {}", id, why));
+  return {};
+}
+
+Result<void> cuda_linear(const CudaLinearPlan& plan, const CudaGemmCall& call, const bp_context& context,
+                         std::int64_t other_segment) {
+  if (call.m == 0 || call.n == 0) return {};  // the planner of fast mode needs a tile
+  const Result<Schedule> schedule = schedule_of(plan, call, other_segment);
+  if (!schedule) return tl::unexpected<Error>(schedule.error());
+  CudaGemmOptions options;
+  options.stream = context.stream;
+  options.processors = context.processors;
+  if (plan.portable) options.path = CudaGemmPath::portable;
+  const Result<CudaGemmPath> done = cuda_gemm(call, *schedule, options);
+  if (!done) return tl::unexpected<Error>(done.error());
+  return {};
+}
+
+CudaGemmCall cuda_linear_rows(const CudaGemmCall& call, std::int64_t first, std::int64_t count, std::int64_t step) {
+  CudaGemmCall part = call;
+  part.m = count;
+  const std::int64_t y_bytes = call.y_dtype == BP_FP32 ? 4 : 2;
+  part.x = static_cast<const char*>(call.x) + first * call.x_row_stride * 2;
+  part.y = static_cast<char*>(call.y) + first * call.y_row_stride * y_bytes;
+  part.x_row_stride = call.x_row_stride * step;
+  part.y_row_stride = call.y_row_stride * step;
+  return part;
+}
 
 Result<CudaGemmCall> cuda_linear_call(const bp_tensor& x, const bp_tensor& w, const bp_tensor* bias,
                                       const bp_tensor& y) {

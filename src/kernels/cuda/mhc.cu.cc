@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The mHC operators on a CUDA device: parameters, which kernel, how many thread blocks.
+#include "src/kernels/cuda/mhc.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <tuple>
+
+#include "src/kernels/cuda/mhc_params.h"
+#include "src/runtime/cuda_device.h"
+
+namespace batchproof::cuda {
+namespace {
+
+constexpr int kFewTokens = 16;  // of a tile of the kernel for few tokens
+
+MhcKernelForm form_of(const MhcCall& call) {
+  if (call.head) return MhcKernelForm::head;
+  if (call.broadcast) return MhcKernelForm::broadcast;
+  return call.post.x != nullptr ? MhcKernelForm::fused : MhcKernelForm::pre;
+}
+
+MhcDeviceMatrix matrix(const MhcMatrix& m) { return {m.data, m.row, m.first, m.second}; }
+
+bool on_16(const void* at, std::int64_t row, std::int64_t stream, std::int64_t element) {
+  return at == nullptr ||
+         (reinterpret_cast<std::uintptr_t>(at) % 16 == 0 && row * element % 16 == 0 && stream * element % 16 == 0);
+}
+
+MhcLaunch launch_of(const CudaMhcCall& c, bool reversed) {
+  const MhcCall& call = c.call;
+  MhcLaunch g{};
+  g.rows = call.rows;
+  g.hidden = static_cast<int>(call.hidden);
+  g.blocks = static_cast<int>((call.hidden + kMhcColumns - 1) / kMhcColumns);
+  g.residual = call.residual.data;
+  g.residual_row = call.residual.row;
+  g.residual_stream = call.residual.stream;
+  g.x = call.post.x;
+  g.x_row = call.post.x_row;
+  g.post_in = matrix(call.post.post);
+  g.comb_in = matrix(call.post.comb);
+  g.residual_out = call.residual_out;
+  g.residual_out_row = call.residual_out_row;
+  g.residual_out_stream = call.residual_out_stream;
+  g.fn = call.fn;
+  g.fn_row = call.fn_row;
+  g.scale = c.scale;
+  g.base = c.base;
+  g.scale_step = c.scale_step;
+  g.base_step = c.base_step;
+  g.per_element = 1.0f / static_cast<float>(call.broadcast ? call.hidden : kMhcStreams * call.hidden);
+  g.per_column = 1.0f / static_cast<float>(call.hidden);
+  g.rms_eps = call.rms_eps;
+  g.pre_eps = call.pre_eps;
+  g.sinkhorn_eps = call.sinkhorn_eps;
+  g.norm_eps = call.norm_eps;
+  g.post_mult = call.post_mult;
+  g.sinkhorn_repeat = call.sinkhorn_repeat;
+  g.norm_weight = call.norm_weight;
+  g.delayed = call.delayed;
+  g.carried = matrix(call.carried);
+  g.pre_out = matrix(call.pre_out);
+  g.post_out = matrix(call.post_out);
+  g.comb_out = matrix(call.comb_out);
+  g.out = call.out.data;
+  g.out_row = call.out.row;
+  g.mean = call.mean_out.data;
+  g.mean_row = call.mean_out.row;
+  g.mixes_out = matrix(call.mixes_out);
+  g.square_out = matrix(call.square_out);
+  g.reversed = reversed;
+  g.wide = on_16(g.residual, g.residual_row, g.residual_stream, 2) && on_16(g.x, g.x_row, 0, 2) &&
+           on_16(g.residual_out, g.residual_out_row, g.residual_out_stream, 2) && on_16(g.fn, g.fn_row, 0, 4) &&
+           on_16(g.norm_weight, 0, 0, 2) && on_16(g.out, g.out_row, 0, 2) && on_16(g.mean, g.mean_row, 0, 2);
+  g.partial = static_cast<float*>(call.workspace);
+  g.parts = g.blocks;
+  return g;
+}
+
+// Clusters that the current device holds at once; 0: none. Asked once per shape of a thread block.
+int capacity(MhcKernelForm form, const MhcShape& shape, int blocks) {
+  static std::mutex mutex;
+  static std::map<std::tuple<int, MhcKernelForm, int, int, bool, int>, int> known;
+  int device = 0;
+  cudaGetDevice(&device);
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto key = std::tuple(device, form, shape.cluster, shape.tile_tokens, shape.few, blocks);
+  if (const auto found = known.find(key); found != known.end()) return found->second;
+  int clusters = 0;
+  if (mhc_cluster_capacity(form, shape, blocks, &clusters) != cudaSuccess) {
+    cudaGetLastError();
+    clusters = 0;
+  }
+  return known[key] = clusters;
+}
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+MhcShape cut(int cluster, int tokens, bool few, int blocks) {
+  MhcShape s{};
+  s.cluster = cluster;
+  s.tile_tokens = tokens;
+  s.few = few;
+  s.local_blocks = static_cast<int>(ceil_div(blocks, cluster));
+  return s;
+}
+
+// Most tokens of a tile, a multiple of 8, that leave a thread block within `bytes` of shared memory; 0: none.
+int most_tokens(MhcKernelForm form, int cluster, int blocks, int bytes) {
+  for (int tokens = kMhcMostTokens; tokens > 0; tokens -= kMhcTokenGroup) {
+    if (mhc_cluster_shared(form, cut(cluster, tokens, false, blocks), blocks) <= bytes) return tokens;
+  }
+  return 0;
+}
+
+// Nothing where the device cannot run the cluster kernel for these blocks of the reduction.
+std::optional<MhcShape> shape_of(MhcKernelForm form, const MhcLaunch& g, const CudaMhcOptions& options,
+                                 const DeviceInfo& device) {
+  if (device.major != 9 || !g.wide || g.reversed) return std::nullopt;
+  // Where the two launches were faster (bench/records/README.md). The bytes are the same.
+  const bool several = ceil_div(g.blocks, kMhcClusterMost) > 1;
+  if (options.path == CudaMhcPath::automatic && (several ? g.rows > 96 : g.rows > 224 && g.rows < 900))
+    return std::nullopt;
+  // As many thread blocks as halve the work of the busiest one, and no more.
+  const auto busiest = ceil_div(g.blocks, kMhcClusterMost);
+  const int cluster =
+      options.cluster > 0 ? std::min(options.cluster, g.blocks) : static_cast<int>(ceil_div(g.blocks, busiest));
+  const auto clusters_of = [&](const MhcShape& s) {
+    int clusters = capacity(form, s, g.blocks);
+    if (options.processors > 0) clusters = std::min(clusters, std::max(1, options.processors / cluster));
+    return clusters;
+  };
+  const auto finish = [&](MhcShape s, int clusters) {
+    s.tiles = static_cast<int>(ceil_div(g.rows, s.tile_tokens));
+    s.clusters = std::min(clusters, s.tiles);
+    return s;
+  };
+  // Few rows: one tile per cluster, one thread block per processor.
+  for (const int tokens : {kMhcTokenGroup, kFewTokens}) {
+    if (options.tile_tokens > 0 && (options.tile_tokens != tokens || !options.one_per_processor)) continue;
+    const MhcShape s = cut(cluster, tokens, true, g.blocks);
+    if (mhc_cluster_shared(form, s, g.blocks) > device.block_shared_bytes) continue;
+    const int clusters = clusters_of(s);
+    if (clusters > 0 && (options.tile_tokens > 0 || ceil_div(g.rows, tokens) <= clusters)) return finish(s, clusters);
+  }
+  const int half = device.processor_shared_bytes / 2 - 1024;
+  const int bytes = options.one_per_processor ? device.block_shared_bytes : std::min(half, device.block_shared_bytes);
+  int most = most_tokens(form, cluster, g.blocks, bytes);
+  if (most == 0) most = most_tokens(form, cluster, g.blocks, device.block_shared_bytes);
+  if (options.tile_tokens > 0) most = std::min(most, options.tile_tokens);
+  if (most == 0) return std::nullopt;
+  MhcShape s = cut(cluster, most, false, g.blocks);
+  const int clusters = clusters_of(s);
+  if (clusters == 0) return std::nullopt;
+  // Tiles of one size, so that all clusters end together.
+  const std::int64_t rounds = ceil_div(g.rows, static_cast<std::int64_t>(clusters) * most);
+  s.tile_tokens = static_cast<int>(ceil_div(ceil_div(g.rows, clusters * rounds), kMhcTokenGroup)) * kMhcTokenGroup;
+  return finish(s, clusters);
+}
+
+// Fast mode: one partial sum per split, then the coefficients.
+Result<void> run_occupancy(MhcKernelForm form, MhcLaunch g, const CudaMhcOptions& options, int processors,
+                           cudaStream_t stream) {
+  if (form == MhcKernelForm::head) return fail(Error::Kind::internal, "hc_head has one dispatch, whatever the mode");
+  const std::int64_t columns = form == MhcKernelForm::broadcast ? g.hidden : 4 * static_cast<std::int64_t>(g.hidden);
+  const MhcPath path =
+      default_dispatch({g.rows, g.hidden, columns, options.assumed_processors, form == MhcKernelForm::fused, false});
+  g.parts = static_cast<int>(path.splits);
+  cudaError_t status = cudaSuccess;
+  if (path.kind == MhcPath::Kind::threads) {
+    status = launch_mhc_small(g, stream);
+  } else {
+    if (form == MhcKernelForm::fused) status = launch_mhc_post(g, processors, stream);
+    if (status == cudaSuccess) status = launch_mhc_split(form, g, stream);
+  }
+  if (status == cudaSuccess) status = launch_mhc_finish(form, g, processors, stream);
+  return cuda_check("launching the default dispatch of mHC", status);
+}
+
+}  // namespace
+
+std::size_t cuda_mhc_workspace(std::int64_t rows, std::int64_t hidden) {
+  // A block has 256 columns of h; a split at least four K blocks of all columns, and there is at least one.
+  const std::int64_t parts = std::max(ceil_div(hidden, kMhcColumns), occupancy_splits(1 << 20, 4 * hidden, 1));
+  return static_cast<std::size_t>(rows * std::max<std::int64_t>(parts, 8)) * kMhcSumStride * sizeof(float);
+}
+
+Result<void> cuda_mhc(const CudaMhcCall& c, const CudaMhcOptions& options) {
+  const MhcCall& call = c.call;
+  if (call.rows == 0) return {};
+  if (call.rows < 0 || call.hidden <= 0 || call.hidden % 16 != 0 || call.hidden > (std::int64_t{1} << 24))
+    return fail(Error::Kind::usage, fmt::format("mHC on a device: {} rows of {} columns; hidden must be a positive "
+                                                "multiple of 16",
+                                                call.rows, call.hidden));
+  const Result<DeviceInfo> device = current_device();
+  if (!device) return tl::unexpected<Error>(device.error());
+  const int processors = options.processors > 0 ? std::min(options.processors, device->processors) : device->processors;
+  const auto stream = static_cast<cudaStream_t>(options.stream);
+  const MhcLaunch g = launch_of(c, options.reversed);
+  if (call.post_only) return cuda_check("launching mhc_post", launch_mhc_post(g, processors, stream));
+  const MhcKernelForm form = form_of(call);
+  const bool needs_workspace = options.path == CudaMhcPath::portable || options.path == CudaMhcPath::occupancy;
+  if (!needs_workspace) {
+    if (const auto shape = shape_of(form, g, options, *device))
+      return cuda_check("launching the mHC cluster kernel",
+                        launch_mhc_cluster(form, g, *shape, options.dependent, stream));
+    if (options.path == CudaMhcPath::cluster)
+      return fail(Error::Kind::operation,
+                  fmt::format("{} holds no cluster that fits {} columns of four streams", device->name, call.hidden));
+  }
+  if (call.workspace_bytes < cuda_mhc_workspace(call.rows, call.hidden))
+    return fail(Error::Kind::internal, fmt::format("mHC on a device: a workspace of {} bytes where {} are needed",
+                                                   call.workspace_bytes, cuda_mhc_workspace(call.rows, call.hidden)));
+  if (options.path == CudaMhcPath::occupancy) return run_occupancy(form, g, options, processors, stream);
+  if (auto done = cuda_check("launching the mHC product", launch_mhc_product(form, g, processors, stream)); !done)
+    return done;
+  return cuda_check("launching the mHC coefficients", launch_mhc_finish(form, g, processors, stream));
+}
+
+}  // namespace batchproof::cuda

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The mHC operators on a CUDA device. A row's bytes are a function of the row, the weights, the parameters and the
+// order; rows, paths, tiles, clusters and processors change time only. mhc_steps.cuh states the order of operations.
+// Specification of the operators: ops/mhc/README.md.
+#ifndef BATCHPROOF_SRC_KERNELS_CUDA_MHC_H_
+#define BATCHPROOF_SRC_KERNELS_CUDA_MHC_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/kernels/cpu/mhc.h"
+#include "src/runtime/error.h"
+
+namespace batchproof::cuda {
+
+// `call` as on the CPU, with pointers to device memory; path, threads, isa and change_sums are not read, scale and base
+// are read on the device.
+struct CudaMhcCall {
+  MhcCall call;
+  const float* scale = nullptr;
+  const float* base = nullptr;
+  std::int64_t scale_step = 1, base_step = 1;
+};
+
+enum class CudaMhcPath {
+  automatic,  // one launch where the device has clusters that fit, else two
+  cluster,
+  portable,
+  occupancy  // fast mode: the default dispatch of a public serving engine; bytes follow rows and processors
+};
+
+struct CudaMhcOptions {
+  CudaMhcPath path = CudaMhcPath::automatic;
+  void* stream = nullptr;
+  int processors = 0;            // to use at most; 0: all
+  bool reversed = false;         // the order witness
+  int assumed_processors = 132;  // what the dispatch of `occupancy` computes with
+  bool dependent = false;        // programmatic dependent launch: the kernel may start while the one before it ends
+  // Of the cluster kernel, for measurements; 0: chosen from the number of rows.
+  int tile_tokens = 0;
+  int cluster = 0;
+  bool one_per_processor = false;
+};
+
+// Bytes of device workspace, whatever the path and the form.
+std::size_t cuda_mhc_workspace(std::int64_t rows, std::int64_t hidden);
+
+// Enqueues; rows = 0 does nothing. Fails with nothing enqueued where hidden is no positive multiple of 16, the
+// workspace is too small or the device does not have what the path needs.
+Result<void> cuda_mhc(const CudaMhcCall& call, const CudaMhcOptions& options);
+
+}  // namespace batchproof::cuda
+
+#endif  // BATCHPROOF_SRC_KERNELS_CUDA_MHC_H_

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the mHC launchers hand to their kernels: plain data, read by host and device code alike. src/kernels/cuda/mhc.h
+// says what is computed.
+#ifndef BATCHPROOF_SRC_KERNELS_CUDA_MHC_PARAMS_H_
+#define BATCHPROOF_SRC_KERNELS_CUDA_MHC_PARAMS_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace batchproof::cuda {
+
+constexpr int kMhcColumns = 256;     // columns of every stream in one block of the reduction
+constexpr int kMhcThreads = 256;     // of a thread block that work on rows and products
+constexpr int kMhcSumStride = 28;    // floats between the partial sums of two tokens: 24 mixes, the square sum, padding
+constexpr int kMhcSquare = 24;       // where the square sum is among them
+constexpr int kMhcTokenGroup = 8;    // tokens of one tensor-core instruction
+constexpr int kMhcMostTokens = 32;   // of a tile
+constexpr int kMhcClusterMost = 16;  // thread blocks of a cluster
+
+// FP32 [rows, n] or [rows, n, n] in device memory.
+struct MhcDeviceMatrix {
+  float* data;
+  std::int64_t row, first, second;
+};
+
+struct MhcLaunch {
+  std::int64_t rows;
+  int hidden, blocks;             // blocks: ceil(hidden / kMhcColumns)
+  const std::uint16_t* residual;  // [rows, streams, hidden]; the broadcast form: x [rows, hidden]
+  std::int64_t residual_row, residual_stream;
+
+  // post: data null where the form has none
+  const std::uint16_t* x;
+  std::int64_t x_row;
+  MhcDeviceMatrix post_in, comb_in;
+  std::uint16_t* residual_out;
+  std::int64_t residual_out_row, residual_out_stream;
+
+  const float* fn;  // [mixes, streams * hidden]
+  std::int64_t fn_row;
+  const float* scale;
+  const float* base;
+  std::int64_t scale_step, base_step;
+  float per_element, per_column;  // 1 / elements of a row's square sum, 1 / hidden
+  float rms_eps, pre_eps, sinkhorn_eps, norm_eps, post_mult;
+  int sinkhorn_repeat;
+  const std::uint16_t* norm_weight;  // null: no norm
+
+  bool delayed;             // the collapse uses `carried`, its own coefficients go to pre_out
+  MhcDeviceMatrix carried;  // data null: stream 0
+  MhcDeviceMatrix pre_out, post_out, comb_out;
+  std::uint16_t* out;
+  std::int64_t out_row;
+  std::uint16_t* mean;  // null: not wanted
+  std::int64_t mean_row;
+  MhcDeviceMatrix mixes_out, square_out;  // data null: not wanted
+
+  bool reversed;  // order witness: every chain from its last part to its first
+  bool wide;      // every BF16 row and every row of fn begins at a multiple of 16 bytes
+
+  // Partial sums [rows, parts, kMhcSumStride] between two kernels.
+  float* partial;
+  int parts;
+};
+
+// How many thread blocks work on which tokens. Changes time only.
+struct MhcShape {
+  int cluster;      // thread blocks that share a tile
+  int tile_tokens;  // a multiple of kMhcTokenGroup
+  int tiles;
+  int clusters;      // that run at once; each takes every clusters-th tile
+  int local_blocks;  // most blocks of the reduction that one thread block holds
+  bool few;          // the kernel for at most 16 tokens per tile and one thread block per processor
+};
+
+enum class MhcKernelForm { pre, broadcast, fused, head };
+
+// Bytes of dynamic shared memory of the cluster kernel.
+int mhc_cluster_shared(MhcKernelForm form, const MhcShape& shape, int blocks);
+// Clusters of the shape that the device can hold at once; 0: it cannot run it.
+cudaError_t mhc_cluster_capacity(MhcKernelForm form, const MhcShape& shape, int blocks, int* clusters);
+// One launch for everything. `dependent`: programmatic dependent launch.
+cudaError_t launch_mhc_cluster(MhcKernelForm form, const MhcLaunch& launch, const MhcShape& shape, bool dependent,
+                               cudaStream_t stream);
+
+// The same bytes without clusters: partial sums, then the rest.
+cudaError_t launch_mhc_product(MhcKernelForm form, const MhcLaunch& launch, int processors, cudaStream_t stream);
+cudaError_t launch_mhc_finish(MhcKernelForm form, const MhcLaunch& launch, int processors, cudaStream_t stream);
+// Fast mode: partial sums of g.parts splits; the fused form after launch_mhc_post, or, for few tokens, all in one.
+cudaError_t launch_mhc_split(MhcKernelForm form, const MhcLaunch& launch, cudaStream_t stream);
+cudaError_t launch_mhc_small(const MhcLaunch& launch, cudaStream_t stream);
+cudaError_t launch_mhc_post(const MhcLaunch& launch, int processors, cudaStream_t stream);
+
+// Adds how many reciprocals of the fast form differ from the correctly rounded one, over every significand at nine
+// exponents of the range in which the kernels use it.
+cudaError_t launch_mhc_reciprocals(unsigned long long* differing, cudaStream_t stream);
+
+}  // namespace batchproof::cuda
+
+#endif  // BATCHPROOF_SRC_KERNELS_CUDA_MHC_PARAMS_H_

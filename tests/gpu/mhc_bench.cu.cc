@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Speed of the mHC operators: CUDA graph replay, tensors rotated past the L2, medians; beside the memory floor of one
+// pass, both paths and fast mode.
+//
+//   mhc_bench bench FILE.json [BUDGET_SECONDS]    mhc_bench sweep [BUDGET_SECONDS]    mhc_bench once OPERATOR H M
+#include <fmt/format.h>
+
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/gpu/graph_clock.h"
+#include "tests/gpu/mhc_case.h"
+
+namespace batchproof::cuda::gpu {
+namespace {
+
+constexpr std::int64_t kRows[] = {1, 2, 4, 8, 16, 17, 32, 64, 128, 129, 192, 256, 512, 1024, 2048, 4096, 8192, 16384};
+constexpr double kBeyondCache = 160e6;  // bytes: three times the L2
+
+struct Work {
+  MhcForm form;
+  std::int64_t hidden;
+  bool norm;
+};
+constexpr Work kWork[] = {
+    {MhcForm::fused, 4096, true},     {MhcForm::pre, 4096, true},   {MhcForm::fused, 7168, true},
+    {MhcForm::pre, 7168, true},       {MhcForm::fused, 5120, true}, {MhcForm::broadcast, 4096, true},
+    {MhcForm::broadcast, 7168, true}, {MhcForm::post, 4096, false}, {MhcForm::post, 7168, false},
+    {MhcForm::head, 4096, false},     {MhcForm::head, 7168, false}};
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Enough copies of a problem that none is in the L2 when its turn comes again.
+std::vector<MhcCase> copies_of(const Work& w, std::int64_t rows) {
+  std::vector<MhcCase> all;
+  all.emplace_back(w.form, rows, w.hidden, w.norm, 1);
+  const int count = static_cast<int>(std::clamp(kBeyondCache / all[0].floor_bytes(rows) + 1, 2.0, 86.0));
+  for (int i = 1; i < count; ++i) all.emplace_back(w.form, rows, w.hidden, w.norm, static_cast<std::uint64_t>(i + 1));
+  return all;
+}
+
+double time_of(Clock& clock, const std::vector<MhcCase>& all, std::int64_t rows, double floor, CudaMhcOptions options) {
+  const int launches = static_cast<int>(std::clamp(6000.0 / (floor + 5), 4.0, 172.0));
+  return clock.graph(launches, floor > 100 ? 5 : 11, [&](int i, cudaStream_t s) {
+    options.stream = s;
+    return cuda_mhc(all[static_cast<std::size_t>(i) % all.size()].call(0, rows, false), options).has_value();
+  });
+}
+
+// Elements of row 0 that differ between a call with one row and one with all.
+std::uint64_t moved(const MhcCase& c, std::int64_t rows, CudaMhcOptions options) {
+  must(cuda_mhc(c.call(0, rows), options));
+  must("waiting", cudaDeviceSynchronize());
+  const std::vector<Matrix> kept = c.kept();
+  must(cuda_mhc(c.call(0, 1), options));
+  must("waiting", cudaDeviceSynchronize());
+  return c.differing(kept, 0, 1, nullptr);
+}
+
+int bench(const char* file, double budget) {
+  const auto start = std::chrono::steady_clock::now();
+  Clock clock;
+  const double bandwidth = copy_bandwidth(clock);
+  nlohmann::ordered_json json;
+  json["copy_tb_per_s"] = bandwidth / 1e12;
+  fmt::print("# copy {:.2f} TB/s\n{:20} {:>5} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>6} {:>6}\n",
+             bandwidth / 1e12, "operator", "H", "M", "floor us", "us", "dependent", "cluster", "2 kernels", "x floor",
+             "fast", "/ fast");
+  for (const Work& w : kWork) {
+    for (const std::int64_t rows : kRows) {
+      if (seconds_since(start) > budget) {
+        fmt::print("# time is up\n");
+        std::ofstream(file) << json.dump(1) << "\n";
+        return 0;
+      }
+      const std::vector<MhcCase> all = copies_of(w, rows);
+      const double floor = 1e6 * all[0].floor_bytes(rows) / bandwidth;
+      const auto time = [&](CudaMhcPath path, bool dependent) {
+        CudaMhcOptions options;
+        options.path = path;
+        options.dependent = dependent;
+        return time_of(clock, all, rows, floor, options);
+      };
+      const bool post = w.form == MhcForm::post;
+      const double us = time(CudaMhcPath::automatic, false);
+      const double dependent = post ? 0 : time(CudaMhcPath::automatic, true);
+      const double cluster = post ? 0 : time(CudaMhcPath::cluster, false);
+      const double two = post ? 0 : time(CudaMhcPath::portable, false);
+      const double fast = post || w.form == MhcForm::head ? 0 : time(CudaMhcPath::occupancy, false);
+      const std::uint64_t differing = moved(all[0], rows, {});
+      fmt::print("{:20} {:5} {:6} {:9.2f} {:9.2f} {:9.2f} {:9.2f} {:9.2f} {:7.2f} {:6.2f} {:6.2f}{}\n", name_of(w.form),
+                 w.hidden, rows, floor, us, dependent, cluster, two, us / floor, fast, fast > 0 ? us / fast : 0.0,
+                 differing == 0 ? "" : "  ROW 0 MOVED");
+      std::fflush(stdout);
+      json["rows"].push_back({{"op", name_of(w.form)},
+                              {"H", w.hidden},
+                              {"M", rows},
+                              {"norm", w.norm},
+                              {"floor_us", floor},
+                              {"us", us},
+                              {"dependent_us", dependent},
+                              {"cluster_us", cluster},
+                              {"two_kernels_us", two},
+                              {"fast_us", fast},
+                              {"row_0_elements_moved", differing}});
+    }
+  }
+  std::ofstream(file) << json.dump(1) << "\n";
+  return 0;
+}
+
+// Every cut of the cluster kernel, timed: what the choice of tiles rests on.
+int sweep(double budget) {
+  const auto start = std::chrono::steady_clock::now();
+  Clock clock;
+  for (const Work& w : {kWork[0], kWork[1], kWork[2], kWork[3], kWork[4]}) {
+    for (const std::int64_t rows : {1, 16, 64, 128, 256, 1024, 8192}) {
+      if (seconds_since(start) > budget) return 0;
+      const std::vector<MhcCase> all = copies_of(w, rows);
+      const double floor = 1e6 * all[0].floor_bytes(rows) / 4.24e12;
+      fmt::print("{} H={} M={} floor {:.2f}:", name_of(w.form), w.hidden, rows, floor);
+      for (const int cluster : {0, 8, 7}) {
+        for (const int tokens : {8, 16, 24, 32, 40}) {
+          for (const bool one : {false, true}) {
+            if (rows < tokens && tokens > 16) continue;
+            CudaMhcOptions options;
+            options.path = CudaMhcPath::cluster;
+            options.cluster = cluster;
+            options.tile_tokens = tokens;
+            options.one_per_processor = one;
+            const double us = time_of(clock, all, rows, floor, options);
+            if (us > 0) fmt::print(" {}x{}{}:{:.1f}", cluster, tokens, one ? "s" : "", us);
+          }
+        }
+      }
+      fmt::print("\n");
+      std::fflush(stdout);
+    }
+  }
+  return 0;
+}
+
+// A few launches of one problem, for a profiler.
+int once(const std::string& name, std::int64_t hidden, std::int64_t rows) {
+  for (const Work& w : kWork) {
+    if (name != name_of(w.form) || w.hidden != hidden) continue;
+    const MhcCase c(w.form, rows, hidden, w.norm);
+    for (int i = 0; i < 4; ++i) must(cuda_mhc(c.call(0, rows, false), {}));
+    must("waiting", cudaDeviceSynchronize());
+    return 0;
+  }
+  fmt::print(stderr, "error: {} with H = {} is not timed here\n", name, hidden);
+  return 2;
+}
+
+}  // namespace
+}  // namespace batchproof::cuda::gpu
+
+int main(int argc, char** argv) {
+  const std::string part = argc > 1 ? argv[1] : "";
+  if (part == "bench" && argc > 2) return batchproof::cuda::gpu::bench(argv[2], argc > 3 ? std::atof(argv[3]) : 1e9);
+  if (part == "sweep") return batchproof::cuda::gpu::sweep(argc > 2 ? std::atof(argv[2]) : 1e9);
+  if (part == "once" && argc > 4) return batchproof::cuda::gpu::once(argv[2], std::atoll(argv[3]), std::atoll(argv[4]));
+  std::fprintf(stderr,
+               "usage: mhc_bench bench FILE.json [BUDGET_SECONDS] | sweep [BUDGET_SECONDS] | once OPERATOR H M\n");
+  return 2;
+}
