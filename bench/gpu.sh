@@ -20,8 +20,8 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   echo "gpu.sh: this machine has no CUDA device, or no driver for it" >&2
   exit 3
 fi
-failed=0
-: >"$results/parts.tsv"
+rm -f "$results"/*.part
+index=0
 
 part() { # NAME SECONDS COMMAND...
   local name=$1 limit=$2 start status word
@@ -32,36 +32,52 @@ part() { # NAME SECONDS COMMAND...
   word=pass
   [ $status -eq 124 ] && word="time limit"
   [ $status -ne 0 ] && [ $status -ne 124 ] && word="FAIL ($status)"
-  [ $status -ne 0 ] && failed=1
   printf '%s\t%s\t%s\t%s\n' "$name" "$word" "$(($(date +%s) - start))" \
-    "$(tail -n 1 "$results/$name.txt" | cut -c1-120)" >>"$results/parts.tsv"
+    "$(tail -n 1 "$results/$name.txt" | cut -c1-120)" >"$results/$(printf %03d $index).part"
+}
+# What only has to be right runs side by side; what is timed runs alone, behind all that.
+beside() {
+  index=$((index + 1))
+  part "$@" &
+}
+alone() {
+  index=$((index + 1))
+  part "$@"
 }
 
-part rules 120 "$programs/rules_check" "$results/rules.json"
-part correct 200 "$programs/matmul_check" correct
-part repeat 120 "$programs/matmul_check" repeat
-part inputs 120 "$programs/inputs_check"
-part virtual 120 "$programs/virtual_check" correct
-part rms_norm 60 "$programs/rms_norm_check" correct
-part suites 200 "$batchproof" check --device cuda "$here"/ops/*/cuda.json
-part controls 120 "$batchproof" check --device cuda "$here"/ops/*/cuda_controls.json
+beside rules 120 "$programs/rules_check" "$results/rules.json"
+beside correct 200 "$programs/matmul_check" correct
+beside repeat 120 "$programs/matmul_check" repeat
+beside inputs 120 "$programs/inputs_check"
+beside virtual 120 "$programs/virtual_check" correct
+beside rms_norm 60 "$programs/rms_norm_check" correct
+beside mhc 200 "$programs/mhc_check" correct
+beside mhc-repeat 200 "$programs/mhc_check" repeat
+beside mhc-flips 120 "$programs/mhc_check" flips
+beside suites 240 "$batchproof" check --device cuda "$here"/ops/*/cuda.json
+beside controls 120 "$batchproof" check --device cuda "$here"/ops/*/cuda_controls.json
 sanitizer=$(command -v compute-sanitizer || true)
 for place in "$cuda/bin" "$cuda/compute-sanitizer"; do
   [ -n "$sanitizer" ] || { [ -x "$place/compute-sanitizer" ] && sanitizer=$place/compute-sanitizer; }
 done
 for tool in memcheck racecheck synccheck; do
-  for program in matmul rms_norm virtual; do
-    name=$tool-$program
-    [ $program = matmul ] && name=$tool
+  for program in matmul rms_norm virtual mhc; do
     if [ -n "$sanitizer" ]; then
-      part $name "${BATCHPROOF_SANITIZER_SECONDS:-120}" "$sanitizer" --tool $tool --error-exitcode 9 "$programs/${program}_check" sanitize
+      beside $tool-$program "${BATCHPROOF_SANITIZER_SECONDS:-240}" "$sanitizer" --tool $tool --error-exitcode 9 "$programs/${program}_check" sanitize
     else
-      printf '%s\tskipped\t0\tcompute-sanitizer is not installed\n' $name >>"$results/parts.tsv"
+      index=$((index + 1))
+      printf '%s\tskipped\t0\tcompute-sanitizer is not installed\n' $tool-$program >"$results/$(printf %03d $index).part"
     fi
   done
 done
-part bench 240 "$programs/matmul_bench" bench "$results/matmul.json" 200
-part bench-rms_norm 60 "$programs/rms_norm_bench" bench "$results/rms_norm.json"
+wait
+alone mhc-layers 60 "$programs/mhc_check" layers
+alone bench 240 "$programs/matmul_bench" bench "$results/matmul.json" "${BATCHPROOF_BENCH_SECONDS:-200}"
+alone bench-rms_norm 60 "$programs/rms_norm_bench" bench "$results/rms_norm.json"
+alone bench-mhc 240 "$programs/mhc_bench" bench "$results/mhc.json" "${BATCHPROOF_BENCH_SECONDS:-200}"
+cat "$results"/*.part >"$results/parts.tsv"
+failed=0
+grep -qvP '\t(pass|skipped)\t' "$results/parts.tsv" && failed=1
 
 commit=${BATCHPROOF_COMMIT:-$(git -C "$here" rev-parse --short=12 HEAD 2>/dev/null || echo unknown)}
 device=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)

@@ -47,7 +47,8 @@ def main():
     for line in (results / "parts.tsv").read_text().splitlines():
         part, verdict, seconds, last = line.split("\t", 3)
         record["parts"].append({"part": part, "result": verdict, "seconds": int(seconds), "last_line": last})
-    for key, file in (("rules", "rules.json"), ("matmul", "matmul.json"), ("rms_norm", "rms_norm.json")):
+    for key, file in (("rules", "rules.json"), ("matmul", "matmul.json"), ("rms_norm", "rms_norm.json"),
+                      ("mhc", "mhc.json")):
         if (results / file).exists():
             content = json.loads((results / file).read_text())
             record[key] = rules_summary(content) if key == "rules" else rounded(content)

@@ -90,6 +90,27 @@ def rms_norm(record):
     return text + ["", f"Bit classes of row 0 over M: {ours}; fast mode: {fast}."]
 
 
+def mhc(record):
+    if "mhc" not in record:
+        return ["Not in the newest record; the next run of `./run gpu` has it."]
+    rows = record["mhc"]["rows"]
+    columns = list(dict.fromkeys((r["op"], r["H"]) for r in rows))
+    text = [where(record), "", "| M | " + " | ".join(f"{op}, {h}" for op, h in columns) + " |", "| --- |" + " --- |" * len(columns)]
+    for m in sorted({r["M"] for r in rows}):
+        cells = []
+        for column in columns:
+            found = [r for r in rows if (r["op"], r["H"], r["M"]) == (*column, m)]
+            if not found:
+                cells.append("-")
+                continue
+            r = found[0]
+            fast = f", fast {r['fast_us']:.0f}" if r["fast_us"] > 0 else ""
+            cells.append(f"{r['us']:.1f} ({r['us'] / r['floor_us']:.1f}{fast})")
+        text.append(f"| {m} | " + " | ".join(cells) + " |")
+    moved = sum(r["row_0_elements_moved"] for r in rows)
+    return text + ["", f"Elements of row 0 that differ between a call with one row and with M: {moved} in {len(rows)} calls."]
+
+
 def newest():
     records = [json.loads(p.read_text()) for p in sorted((ROOT / "bench/records").glob("*.json"))]
     return max(records, key=lambda r: r["date"])
@@ -97,7 +118,7 @@ def newest():
 
 def main():
     record = newest()
-    made = {f.__name__: f(record) for f in (summary, matmul, parts, rms_norm, rules)}
+    made = {f.__name__: f(record) for f in (summary, matmul, parts, rms_norm, mhc, rules)}
     stale = []
     for name in FILES:
         path = ROOT / name

@@ -61,6 +61,12 @@ class ProgramTest : public ::testing::Test {
 
   Outcome spawn(const std::string& program, const std::vector<std::string>& arguments,
                 const Environment& environment) const {
+    return wait_for(start(program, arguments, environment));
+  }
+
+  // Its process, or -1; one at a time, for the outputs have fixed places.
+  pid_t start(const std::string& program, const std::vector<std::string>& arguments,
+              const Environment& environment) const {
     std::vector<std::string> words = {program};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<std::string> variables;
@@ -69,22 +75,25 @@ class ProgramTest : public ::testing::Test {
       if (text.rfind("BATCHPROOF_", 0) != 0 && text.rfind("GITHUB_", 0) != 0) variables.push_back(text);
     }
     for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
-    const std::string out = path(".stdout");
-    const std::string err = path(".stderr");
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, 1, out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    posix_spawn_file_actions_addopen(&actions, 2, err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_addopen(&actions, 1, path(kOut).c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_addopen(&actions, 2, path(kErr).c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     pid_t child = -1;
     const int error =
         posix_spawn(&child, program.c_str(), &actions, nullptr, pointers(words).data(), pointers(variables).data());
     posix_spawn_file_actions_destroy(&actions);
     EXPECT_EQ(error, 0) << program;
-    if (error != 0) return {};
+    return error == 0 ? child : -1;
+  }
+
+  Outcome wait_for(pid_t child) const {
+    if (child < 0) return {};
     int status = 0;
     waitpid(child, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), file_text(out), file_text(err)};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), file_text(path(kOut)),
+            file_text(path(kErr))};
   }
 
   static std::vector<std::string> lines(const std::string& text) {
@@ -102,6 +111,9 @@ class ProgramTest : public ::testing::Test {
   }
 
  private:
+  static constexpr const char* kOut = ".stdout";
+  static constexpr const char* kErr = ".stderr";
+
   static std::vector<char*> pointers(const std::vector<std::string>& words) {
     std::vector<char*> list;
     for (const std::string& word : words) list.push_back(const_cast<char*>(word.c_str()));

@@ -214,11 +214,10 @@ constexpr bp_implementation kImplementations[] = {
     control("control-arrival-order", "chunk sums merge in an order that changes from call to call", kArrivalOrder),
     {kWitnessId, "as chain256 with segments of 2", nullptr, BP_MODE_INVARIANT, BP_IMPL_WITNESS, nullptr, &kWitness},
     on_cuda<Cuda<cuda::kCudaGemmSegment, 9, false>>(
-        "cuda-sm90-chain2048",
-        "gather, then one product over all rows: tensor cores (wgmma, else mma.sync), FP32 sums"),
-    on_cuda<Cuda<cuda::kCudaGemmSegment, 9, true>>("cuda-sm90-mma-chain2048",
-                                                   "as cuda-sm90-chain2048, through mma.sync alone: the same bytes"),
-    on_cuda<Cuda<cuda::kCudaGemmSegment, 8, true>>("cuda-sm80-mma-chain2048",
+        "cuda-sm90-even8192", "gather, then one product over all rows: tensor cores (wgmma, else mma.sync), FP32 sums"),
+    on_cuda<Cuda<cuda::kCudaGemmSegment, 9, true>>("cuda-sm90-mma-even8192",
+                                                   "as cuda-sm90-even8192, through mma.sync alone: the same bytes"),
+    on_cuda<Cuda<cuda::kCudaGemmSegment, 8, true>>("cuda-sm80-mma-even8192",
                                                    "the same through mma.sync on compute capability 8.x: other bytes",
                                                    kCudaOlderWitnessId),
     on_cuda<Cuda<0, 9, false>>("cuda-fast",
@@ -234,10 +233,10 @@ constexpr bp_implementation kImplementations[] = {
     cuda_control<CudaGatherDefect::nan_leak>("cuda-control-nan-leak", "0 * (element of the next row) is added"),
     cuda_control<CudaGatherDefect::workspace_leak>("cuda-control-workspace-leak",
                                                    "0 * (workspace that nothing wrote) is added"),
-    on_cuda<Cuda<cuda::kCudaWitnessSegment, 9, false>>(kCudaWitnessId, "as cuda-sm90-chain2048 with segments of 16",
+    on_cuda<Cuda<cuda::kCudaWitnessSegment, 9, false>>(kCudaWitnessId, "as cuda-sm90-even8192 with segments of 16",
                                                        nullptr, BP_IMPL_WITNESS),
     on_cuda<Cuda<cuda::kCudaWitnessSegment, 8, true>>(
-        kCudaOlderWitnessId, "as cuda-sm80-mma-chain2048 with segments of 16", nullptr, BP_IMPL_WITNESS)};
+        kCudaOlderWitnessId, "as cuda-sm80-mma-even8192 with segments of 16", nullptr, BP_IMPL_WITNESS)};
 
 // Rows over all ranks at which the CPU product takes another path.
 constexpr std::int64_t kThresholds[] = {13, 129};

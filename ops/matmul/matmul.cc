@@ -92,9 +92,9 @@ constexpr const char* kWitnessId = "cpu-fp32fma-chain2";
 // On CUDA the generation is part of the id: its tensor cores sum one step in their own way.
 struct CudaPlans {
   CudaMatmulPlan chain{};
-  CudaMatmulPlan tree{{.slices = kTreeSlices}};
+  CudaMatmulPlan tree{{.segment = cuda::kCudaTreeSegment, .slices = kTreeSlices}};
   CudaMatmulPlan portable{{.portable = true}};
-  CudaMatmulPlan portable_tree{{.slices = kTreeSlices, .portable = true}};
+  CudaMatmulPlan portable_tree{{.segment = cuda::kCudaTreeSegment, .slices = kTreeSlices, .portable = true}};
   CudaMatmulPlan older{{.generation = 8, .portable = true}};
   CudaMatmulPlan fast{{.segment = 0}};
   CudaMatmulPlan witness{{.segment = cuda::kCudaWitnessSegment}};
@@ -151,15 +151,16 @@ constexpr bp_implementation kImplementations[] = {
             kPromotionInterval),
     control("control-arrival-order", "segment sums merge in an order that changes from call to call", kArrivalOrder),
     {kWitnessId, "as chain256 with segments of 2", nullptr, BP_MODE_INVARIANT, BP_IMPL_WITNESS, nullptr, &kWitness},
-    {"cuda-sm90-chain2048", "tensor cores (wgmma, else mma.sync), FP32 sums, segments of 2048 merged one by one",
-     nullptr, BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaWitnessId, &kCudaChain},
+    {"cuda-sm90-even8192",
+     "tensor cores (wgmma, else mma.sync), FP32 sums, equal segments up to 8192 merged one by one", nullptr,
+     BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaWitnessId, &kCudaChain},
     {"cuda-sm90-tree16-chain2048", "the same in 16 slices merged as a balanced tree; K a multiple of 256", nullptr,
      BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaWitnessId, &kCudaTree},
-    {"cuda-sm90-mma-chain2048", "as cuda-sm90-chain2048, through mma.sync alone: the same bytes", nullptr,
+    {"cuda-sm90-mma-even8192", "as cuda-sm90-even8192, through mma.sync alone: the same bytes", nullptr,
      BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaWitnessId, &kCudaPortable},
     {"cuda-sm90-mma-tree16-chain2048", "as cuda-sm90-tree16-chain2048, through mma.sync alone: the same bytes", nullptr,
      BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaWitnessId, &kCudaPortableTree},
-    {"cuda-sm80-mma-chain2048", "the same through mma.sync on compute capability 8.x: other bytes", nullptr,
+    {"cuda-sm80-mma-even8192", "the same through mma.sync on compute capability 8.x: other bytes", nullptr,
      BP_MODE_INVARIANT, BP_IMPL_CUDA, kCudaOlderWitnessId, &kCudaOlder},
     {"cuda-fast", "segments chosen from M and the device: not batch invariant", nullptr, BP_MODE_FAST, BP_IMPL_CUDA,
      kCudaWitnessId, &kCudaFast},
@@ -181,9 +182,9 @@ constexpr bp_implementation kImplementations[] = {
     cuda_control<CudaMatmulDefect::nan_leak>("cuda-control-nan-leak", "0 * (element of the next row) is added"),
     cuda_control<CudaMatmulDefect::workspace_leak>("cuda-control-workspace-leak",
                                                    "0 * (workspace that nothing wrote) is added"),
-    {kCudaWitnessId, "as cuda-sm90-chain2048 with segments of 16", nullptr, BP_MODE_INVARIANT,
+    {kCudaWitnessId, "as cuda-sm90-even8192 with segments of 16", nullptr, BP_MODE_INVARIANT,
      BP_IMPL_WITNESS | BP_IMPL_CUDA, nullptr, &kCudaWitness},
-    {kCudaOlderWitnessId, "as cuda-sm80-mma-chain2048 with segments of 16", nullptr, BP_MODE_INVARIANT,
+    {kCudaOlderWitnessId, "as cuda-sm80-mma-even8192 with segments of 16", nullptr, BP_MODE_INVARIANT,
      BP_IMPL_WITNESS | BP_IMPL_CUDA, nullptr, &kCudaOlderWitness}};
 
 // Row counts at which the CPU product takes another path.

@@ -94,8 +94,11 @@ void judge_rounded(const PortSample& sample, double allowed, PortAccuracy* resul
     const double difference = std::fabs(value - golden);
     return std::isnan(difference) ? kInfinity : difference;
   };
-  for (std::int64_t i = 0; i < sample.count; ++i) wrong += excess(i) > allowed ? 1 : 0;
-  result->worst = worst_of(sample, excess);
+  result->worst = worst_of(sample, [&](std::int64_t i) {
+    const double here = excess(i);
+    wrong += here > allowed ? 1 : 0;
+    return here;
+  });
   result->share = 1.0 - static_cast<double>(wrong) / static_cast<double>(sample.count);
   result->verdict = wrong == 0 ? Verdict::pass : Verdict::wrong;
   if (wrong > 0) result->reason = fmt::format("{} of {} elements are not {}", wrong, sample.count, result->rule);
@@ -107,8 +110,11 @@ void judge_against_peer(const PortSample& sample, PortAccuracy* result) {
   const auto differs = [&](std::int64_t i) {
     return load_bits(sample.dtype, sample.device, i) != load_bits(sample.dtype, sample.benchmark, i);
   };
-  for (std::int64_t i = 0; i < sample.count; ++i) wrong += differs(i) ? 1 : 0;
-  result->worst = worst_of(sample, [&](std::int64_t i) { return differs(i) ? 1.0 : 0.0; });
+  result->worst = worst_of(sample, [&](std::int64_t i) {
+    const bool here = differs(i);
+    wrong += here ? 1 : 0;
+    return here ? 1.0 : 0.0;
+  });
   result->share = 1.0 - static_cast<double>(wrong) / static_cast<double>(sample.count);
   result->verdict = wrong == 0 ? Verdict::pass : Verdict::wrong;
   if (wrong > 0) result->reason = fmt::format("{} of {} elements are not {}", wrong, sample.count, result->rule);

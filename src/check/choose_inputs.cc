@@ -37,8 +37,8 @@ bool can_cancel(const bp_operator& table) {
 }
 
 Result<std::unique_ptr<CellSession>> started(const Cell& cell, OperatorHost& host, std::vector<RecipeSpec> recipes,
-                                             std::uint64_t seed) {
-  auto session = std::make_unique<CellSession>(cell, host, std::move(recipes), seed);
+                                             std::uint64_t seed, ContentCache* contents) {
+  auto session = std::make_unique<CellSession>(cell, host, std::move(recipes), seed, contents);
   auto done = session->start();
   if (!done) return tl::unexpected(done.error());
   return session;
@@ -56,15 +56,15 @@ std::optional<Witness> weakest_order_witness(CellSession& session, const std::ma
   return weakest;
 }
 
-Result<ChosenSession> choose_inputs(const Cell& cell, OperatorHost& host, std::uint64_t seed) {
+Result<ChosenSession> choose_inputs(const Cell& cell, OperatorHost& host, std::uint64_t seed, ContentCache* contents) {
   const BiInputs wanted = cell.standard.bi ? cell.standard.bi->inputs : BiInputs::automatic;
   const bool own_possible = can_cancel(*cell.op);
   if (wanted == BiInputs::own && own_possible) {
-    auto own = started(cell, host, cancelling_recipes(cell), seed);
+    auto own = started(cell, host, cancelling_recipes(cell), seed, contents);
     if (!own) return tl::unexpected(own.error());
     return ChosenSession{*std::move(own), "cancelling (own)", cancelling_recipes(cell)};
   }
-  auto shared = started(cell, host, cell.recipes, seed);
+  auto shared = started(cell, host, cell.recipes, seed, contents);
   if (!shared) return tl::unexpected(shared.error());
   if (wanted == BiInputs::shared) return ChosenSession{*std::move(shared), "accuracy inputs (shared)", cell.recipes};
   if (exact_on_purpose(cell))
@@ -75,7 +75,7 @@ Result<ChosenSession> choose_inputs(const Cell& cell, OperatorHost& host, std::u
   const auto weakest = weakest_order_witness(**shared, *witnesses);
   if (!weakest || static_cast<double>(weakest->rows_moved) >= kAliveShare * static_cast<double>(weakest->rows_total))
     return ChosenSession{*std::move(shared), "accuracy inputs", cell.recipes};
-  auto own = started(cell, host, cancelling_recipes(cell), seed);
+  auto own = started(cell, host, cancelling_recipes(cell), seed, contents);
   if (!own) return tl::unexpected(own.error());
   return ChosenSession{*std::move(own),
                        fmt::format("cancelling: with the accuracy inputs another order moves {} of {} rows of {}",

@@ -23,7 +23,8 @@ struct ChosenSession {
 };
 
 // As the cell's standard.bi says; automatic where it has none.
-Result<ChosenSession> choose_inputs(const Cell& cell, OperatorHost& host, std::uint64_t seed);
+Result<ChosenSession> choose_inputs(const Cell& cell, OperatorHost& host, std::uint64_t seed,
+                                    ContentCache* contents = nullptr);
 
 // The output port whose rows move least under another order, order-exact ports left out; nothing where all are exact.
 std::optional<Witness> weakest_order_witness(CellSession& session, const std::map<std::uint32_t, Witness>& witnesses);

@@ -14,8 +14,6 @@
 namespace batchproof {
 namespace {
 
-constexpr std::size_t kRowCacheLimit = std::size_t{256} << 20;
-
 bool is_cancelling(const RecipeSpec& spec) { return spec.kind == RecipeKind::cancelling; }
 
 std::string shape_key(const PortLayout& port) {
@@ -162,8 +160,14 @@ Permutation random_permutation(const Layout& layout, std::uint64_t seed) {
 }
 
 InputBuilder::InputBuilder(OperatorHost& host, std::vector<RecipeSpec> recipes, std::uint64_t seed,
-                           std::uint64_t row_seed, bool equal_weights)
-    : host_(host), recipes_(std::move(recipes)), seed_(seed), row_seed_(row_seed), equal_weights_(equal_weights) {}
+                           std::uint64_t row_seed, bool equal_weights, ContentCache* shared)
+    : host_(host),
+      recipes_(std::move(recipes)),
+      seed_(seed),
+      row_seed_(row_seed),
+      equal_weights_(equal_weights),
+      own_(shared == nullptr ? std::make_unique<ContentCache>() : nullptr),
+      contents_(shared == nullptr ? *own_ : *shared) {}
 
 Result<void> InputBuilder::load_captured() {
   for (std::uint32_t port = 0; port < recipes_.size(); ++port) {
@@ -199,45 +203,98 @@ const CancellingPairs* InputBuilder::pairs(const Layout& layout, const PortLayou
   return nullptr;
 }
 
-void InputBuilder::pair_scales(const Layout& layout, const PortLayout& port, Row* content) {
-  if (port.port->kind != BP_SCALE || port.port->reduction_axes == 0) return;
-  const bool cancelling = std::any_of(layout.ports.begin(), layout.ports.end(), [&](const PortLayout& other) {
+// Whether a scale belongs to tensors that cancel.
+bool InputBuilder::cancels(const Layout& layout, const PortLayout& port) const {
+  if (port.port->kind != BP_SCALE || port.port->reduction_axes == 0 || port.port->reduction_group == nullptr)
+    return false;
+  return std::any_of(layout.ports.begin(), layout.ports.end(), [&](const PortLayout& other) {
     return other.present() && is_cancelling(recipes_[other.index]) && other.port->reduction_group != nullptr &&
            std::string_view(other.port->reduction_group) == port.port->reduction_group;
   });
-  const CancellingPairs* partner = cancelling ? pairs(layout, port) : nullptr;
+}
+
+void InputBuilder::pair_scales(const Layout& layout, const PortLayout& port, Row* content) {
+  const CancellingPairs* partner = cancels(layout, port) ? pairs(layout, port) : nullptr;
   if (partner == nullptr) return;
   Row paired(content->size());
   gather_elements(port.dtype, partner_sources(port, *partner), content->data(), paired.data());
   *content = std::move(paired);
 }
 
-const InputBuilder::Row& InputBuilder::logical_row(const Layout& layout, const PortLayout& port,
-                                                   const RowIdentity& identity) {
-  const std::int64_t elements = port.inner * port.shards;
-  std::string key =
-      fmt::format("{}:{}:{}:{}:{}:{}:{}", port.index, static_cast<int>(port.dtype), elements, identity.row,
-                  identity.seed, identity.magnitude, identity.poison ? static_cast<int>(*identity.poison) : -1);
-  const auto found = rows_.find(key);
-  if (found != rows_.end()) return found->second;
-  if (row_cache_bytes_ > kRowCacheLimit) {
-    rows_.clear();
-    row_cache_bytes_ = 0;
+std::string InputBuilder::content_name(const Layout& layout, const PortLayout& port) {
+  const RecipeSpec& spec = recipes_[port.index];
+  std::string name =
+      fmt::format("{}:{}:{}:{}:{}:{}:{}", port.port->name, static_cast<int>(port.port->kind), recipe_name(spec),
+                  static_cast<int>(port.dtype), seed_, row_seed_, port.port->reduction_axes);
+  for (int axis = 0; axis < port.ndim; ++axis) {
+    if (port.rows >= 0 && axis == port.port->row_axis) continue;
+    const bool whole = port.port->distribution == BP_SHARDED && axis == port.port->sharded_axis;
+    name += fmt::format(":{}", port.shape[axis] * (whole ? port.shards : 1));
   }
-  Row row(port.logical_row_bytes());
-  if (identity.poison) {
-    fill_poison(*identity.poison, port.dtype, elements, row.data());
-  } else if (elements > 0) {
-    FillRequest request = request_for(port, identity.seed, row_seed_);
-    request.row = identity.row;
-    request.count = elements;
-    request.magnitude = identity.magnitude;
-    if (is_cancelling(request.spec)) request.pairs = pairs(layout, port);
-    make_inputs(host_.device(), request, 1, row.data());
-    pair_scales(layout, port, &row);
+  const bool paired = is_cancelling(spec) || cancels(layout, port);
+  if (const CancellingPairs* partner = paired ? pairs(layout, port) : nullptr; partner != nullptr)
+    name += fmt::format(":{}:{}:{}:{}", port.port->reduction_group, partner->length(), partner->block(),
+                        port.port->reduction_block);
+  return name;
+}
+
+ContentCache::Content InputBuilder::logical_row(const Layout& layout, const PortLayout& port, std::uint64_t tensor,
+                                                const RowIdentity& identity) {
+  ContentCache::Key key{tensor, identity.row, identity.seed, 0,
+                        identity.poison ? static_cast<int>(*identity.poison) : -1};
+  std::memcpy(&key.magnitude, &identity.magnitude, sizeof key.magnitude);
+  // Every row is the same one then.
+  if (identity.poison) key.row = key.seed = key.magnitude = 0;
+  return contents_.get(key, [&] {
+    const std::int64_t elements = port.inner * port.shards;
+    Row row(port.logical_row_bytes());
+    if (identity.poison) {
+      fill_poison(*identity.poison, port.dtype, elements, row.data());
+    } else if (elements > 0) {
+      FillRequest request = request_for(port, identity.seed, row_seed_);
+      request.row = identity.row;
+      request.count = elements;
+      request.magnitude = identity.magnitude;
+      if (is_cancelling(request.spec)) request.pairs = pairs(layout, port);
+      make_inputs(host_.device(), request, 1, row.data());
+      pair_scales(layout, port, &row);
+    }
+    return row;
+  });
+}
+
+InputBuilder::Row InputBuilder::make_logical_weight(const Layout& layout, const PortLayout& port, std::uint64_t seed) {
+  // "Row" is every axis but the last, flattened.
+  std::int64_t extents[BP_MAX_DIMS];
+  const bool slice = port.port->distribution == BP_SHARDED;
+  for (int axis = 0; axis < port.ndim; ++axis)
+    extents[axis] = port.shape[axis] * (slice && axis == port.port->sharded_axis ? port.shards : 1);
+  const std::int64_t columns = port.ndim > 0 ? extents[port.ndim - 1] : 1;
+  std::int64_t lines = 1;
+  for (int axis = 0; axis + 1 < port.ndim; ++axis) lines *= extents[axis];
+
+  const RecipeSpec& spec = recipes_[port.index];
+  const CancellingPairs* partner = is_cancelling(spec) ? pairs(layout, port) : nullptr;
+  const bool along_column = port.ndim > 0 && (port.port->reduction_axes >> (port.ndim - 1) & 1u) != 0;
+
+  FillRequest request = request_for(port, seed, seed);
+  request.count = columns;
+  const std::size_t line_bytes = dtype_bytes(port.dtype, columns);
+  Row logical(line_bytes * static_cast<std::size_t>(lines));
+  request.reduction_input = partner != nullptr;
+  if (partner != nullptr && along_column) {
+    request.pairs = partner;
+    request.negate_along_column = true;
   }
-  row_cache_bytes_ += row.size();
-  return rows_.emplace(std::move(key), std::move(row)).first->second;
+  make_inputs(host_.device(), request, lines, logical.data());
+  if (partner != nullptr && !along_column) logical = paired_lines(port, extents, *partner, logical);
+  pair_scales(layout, port, &logical);
+  return logical;
+}
+
+ContentCache::Content InputBuilder::logical_weight(const Layout& layout, const PortLayout& port, std::uint64_t seed) {
+  return contents_.get({contents_.number("weight:" + content_name(layout, port)), 0, seed, 0, -1},
+                       [&] { return make_logical_weight(layout, port, seed); });
 }
 
 Result<Tensor> InputBuilder::weight(const Layout& layout, const PortLayout& port, int rank,
@@ -250,49 +307,28 @@ Result<Tensor> InputBuilder::weight(const Layout& layout, const PortLayout& port
   const auto found = weights_.find(key);
   if (found != weights_.end()) return found->second;
 
-  // The logical tensor over all ranks, row-major: "row" is every axis but the last, flattened.
-  std::int64_t extents[BP_MAX_DIMS];
-  for (int axis = 0; axis < port.ndim; ++axis)
-    extents[axis] = port.shape[axis] * (slice && axis == port.port->sharded_axis ? port.shards : 1);
-  const std::int64_t columns = port.ndim > 0 ? extents[port.ndim - 1] : 1;
-  std::int64_t lines = 1;
-  for (int axis = 0; axis + 1 < port.ndim; ++axis) lines *= extents[axis];
-
-  const RecipeSpec& spec = recipes_[port.index];
-  const CancellingPairs* partner = is_cancelling(spec) ? pairs(layout, port) : nullptr;
-  const bool along_column = port.ndim > 0 && (port.port->reduction_axes >> (port.ndim - 1) & 1u) != 0;
-
   const std::uint64_t seed = own ? mix64(seed_, static_cast<std::uint64_t>(rank) + 1) : seed_;
-  FillRequest request = request_for(port, seed, seed);
-  request.count = columns;
-  const std::size_t line_bytes = dtype_bytes(port.dtype, columns);
-  std::vector<std::byte> logical(line_bytes * static_cast<std::size_t>(lines));
-  request.reduction_input = partner != nullptr;
-  if (partner != nullptr && along_column) {
-    request.pairs = partner;
-    request.negate_along_column = true;
-  }
-  make_inputs(host_.device(), request, lines, logical.data());
-  if (partner != nullptr && !along_column) logical = paired_lines(port, extents, *partner, logical);
-  pair_scales(layout, port, &logical);
+  const ContentCache::Content content = logical_weight(layout, port, seed);
+  const std::byte* logical = content->data();
+  Row moved;
   if (permutation != nullptr && port.port->reduction_group != nullptr && port.port->reduction_axes != 0 &&
       permutation->count(port.port->reduction_group) != 0) {
-    std::vector<std::byte> moved(logical.size());
-    gather_elements(port.dtype, permuted_sources(port, permutation->at(port.port->reduction_group)), logical.data(),
+    moved.resize(content->size());
+    gather_elements(port.dtype, permuted_sources(port, permutation->at(port.port->reduction_group)), logical,
                     moved.data());
-    logical = std::move(moved);
+    logical = moved.data();
   }
 
   auto tensor = Tensor::make(host_, port, placement);
   if (!tensor) return tensor;
   if (!slice || port.shards == 1) {
-    write_all(port, *tensor, logical.data());
+    write_all(port, *tensor, logical);
   } else {
     const std::size_t piece = dtype_bytes(port.dtype, port.extent * port.post);
     std::vector<std::byte> own_part(piece * static_cast<std::size_t>(port.pre));
     for (std::int64_t p = 0; p < port.pre; ++p)
       std::memcpy(own_part.data() + static_cast<std::size_t>(p) * piece,
-                  logical.data() + static_cast<std::size_t>(p * port.shards + rank) * piece, piece);
+                  logical + static_cast<std::size_t>(p * port.shards + rank) * piece, piece);
     write_all(port, *tensor, own_part.data());
   }
   weights_.emplace(key, *tensor);
@@ -316,8 +352,11 @@ Result<void> InputBuilder::fill_rows(const Layout& layout, const Assignment& row
                                      RunTensors* tensors) {
   std::vector<std::vector<std::int64_t>> sources(layout.ports.size());
   std::vector<Row> scratch(layout.ports.size());
+  std::vector<std::uint64_t> numbers(layout.ports.size());
   for (const PortLayout& port : layout.ports) {
-    if (!port.carries_rows() || port.is_output() || permutation == nullptr) continue;
+    if (!port.carries_rows() || port.is_output()) continue;
+    numbers[port.index] = contents_.number("row:" + content_name(layout, port));
+    if (permutation == nullptr) continue;
     if (port.port->reduction_group == nullptr || permutation->count(port.port->reduction_group) == 0) continue;
     sources[port.index] = permuted_sources(port, permutation->at(port.port->reduction_group));
     scratch[port.index].resize(port.logical_row_bytes());
@@ -330,8 +369,8 @@ Result<void> InputBuilder::fill_rows(const Layout& layout, const Assignment& row
       if (shared && !begins_block(layout, port, position)) continue;
       const RowIdentity identity =
           shared ? block_identity(layout, port, rows, row_seed_, position) : rows[static_cast<std::size_t>(position)];
-      const Row& content = logical_row(layout, port, identity);
-      const std::byte* data = content.data();
+      const ContentCache::Content content = logical_row(layout, port, numbers[place.port], identity);
+      const std::byte* data = content->data();
       if (!sources[place.port].empty()) {
         gather_elements(port.dtype, sources[place.port], data, scratch[place.port].data());
         data = scratch[place.port].data();

@@ -9,9 +9,9 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "src/check/content_cache.h"
 #include "src/check/layout.h"
 #include "src/check/tensors.h"
 #include "src/numeric/npy.h"
@@ -45,9 +45,10 @@ struct RunTensors {
 class InputBuilder {
  public:
   // `recipes` has one entry per port. `row_seed`: the seed of the base run's rows (captured tensors keep their own
-  // rows under it). `equal_weights`: PER_RANK weights are made equal on all ranks.
+  // rows under it). `equal_weights`: PER_RANK weights are made equal on all ranks. `shared`: of all builders of a run,
+  // which it outlives; NULL: one of its own.
   InputBuilder(OperatorHost& host, std::vector<RecipeSpec> recipes, std::uint64_t seed, std::uint64_t row_seed,
-               bool equal_weights);
+               bool equal_weights, ContentCache* shared = nullptr);
 
   // Reads the captured tensors of `file` recipes; before the first build.
   Result<void> load_captured();
@@ -57,7 +58,7 @@ class InputBuilder {
                            const Placement& placement = {}, bool equal_experts = false);
 
  private:
-  using Row = std::vector<std::byte>;
+  using Row = ContentCache::Bytes;
 
   FillRequest request_for(const PortLayout& port, std::uint64_t seed, std::uint64_t base_seed) const;
   Result<Tensor> weight(const Layout& layout, const PortLayout& port, int rank, const Permutation* permutation,
@@ -65,7 +66,15 @@ class InputBuilder {
   // The weights of the first expert for all of them.
   Result<Tensor> equal_weight(const Layout& layout, const PortLayout& port, const Permutation* permutation,
                               const Placement& placement);
-  const Row& logical_row(const Layout& layout, const PortLayout& port, const RowIdentity& identity);
+  // What the bytes of a port follow from, but for row and seed.
+  std::string content_name(const Layout& layout, const PortLayout& port);
+  // The weight over all ranks, row-major.
+  ContentCache::Content logical_weight(const Layout& layout, const PortLayout& port, std::uint64_t seed);
+  Row make_logical_weight(const Layout& layout, const PortLayout& port, std::uint64_t seed);
+  // `tensor`: the number of the port's content name.
+  ContentCache::Content logical_row(const Layout& layout, const PortLayout& port, std::uint64_t tensor,
+                                    const RowIdentity& identity);
+  bool cancels(const Layout& layout, const PortLayout& port) const;
   const CancellingPairs* pairs(const Layout& layout, const PortLayout& port);
   // Gives partner blocks equal scales where the inputs cancel: a pair cancels only under one scale.
   void pair_scales(const Layout& layout, const PortLayout& port, Row* content);
@@ -79,8 +88,8 @@ class InputBuilder {
   std::uint64_t row_seed_;
   bool equal_weights_;
   std::map<std::string, Tensor> weights_;  // by port, rank, shape, permutation
-  std::unordered_map<std::string, Row> rows_;
-  std::size_t row_cache_bytes_ = 0;
+  std::unique_ptr<ContentCache> own_;
+  ContentCache& contents_;
   std::map<std::string, std::unique_ptr<CancellingPairs>> pairs_;
 };
 

@@ -28,12 +28,25 @@ bool same_problem(const Problem& a, const Problem& b) {
   return a.world == b.world && a.axes == b.axes && a.attrs == b.attrs && a.dtypes == b.dtypes;
 }
 
-// Consecutive cells that differ in their target rows only share the base run and what no target enters.
+// Consecutive cells that differ in their target rows only share the base run and what no target enters; all cells
+// share the contents of tensors.
 struct SharedRuns {
+  ContentCache contents;
   std::optional<Cell> cell;
   ChosenSession chosen;
   std::map<std::uint32_t, RelationResult> results;  // by relation
 
+  // The base run of the cell, in place of the one held.
+  Result<void> make(const Cell& next, OperatorHost& host, std::uint64_t seed) {
+    cell.reset();
+    chosen = ChosenSession{};
+    results.clear();
+    auto made = choose_inputs(next, host, seed, &contents);
+    if (!made) return tl::unexpected(made.error());
+    cell = next;
+    chosen = *std::move(made);
+    return {};
+  }
   bool serve(const Cell& next) const {
     if (!cell || chosen.session == nullptr || next.op != cell->op || next.impl != cell->impl) return false;
     const bool same_inputs = next.standard.bi.has_value() == cell->standard.bi.has_value() &&
@@ -322,11 +335,7 @@ void fail_standards(const Cell& cell, const Error& error, CellResult* result) {
 Result<void> judge_invariance(const Cell& cell, OperatorHost& host, const RunOptions& options, std::uint32_t promised,
                               const std::optional<CellDigests>& fresh, SharedRuns* shared, CellResult* result) {
   if (!shared->serve(cell)) {
-    *shared = SharedRuns{};
-    auto chosen = choose_inputs(cell, host, options.seed);
-    if (!chosen) return tl::unexpected(chosen.error());
-    shared->cell = cell;
-    shared->chosen = *std::move(chosen);
+    if (auto made = shared->make(cell, host, options.seed); !made) return made;
   }
   CellSession& session = *shared->chosen.session;
   session.continue_with(cell);
@@ -396,7 +405,7 @@ CellResult run_cell(const Cell& cell, Hosts& hosts, const RunOptions& options, c
       return result;
     }
   }
-  if (auto judged = judge_standards(cell, host, options.seed, options.perf, &result); !judged) {
+  if (auto judged = judge_standards(cell, host, options.seed, options.perf, &result, &shared->contents); !judged) {
     if (!invariance) {
       set_error(cell, judged.error().message, &result);
       return result;
@@ -440,7 +449,8 @@ RunResult run_cells(const std::vector<Cell>& cells, const RunOptions& options) {
   return run;
 }
 
-CellDigests digest_cells(const std::vector<Cell>& cells, const RunOptions& options) {
+CellDigests digest_cells(const std::vector<Cell>& cells, const RunOptions& options,
+                         const std::function<void(const CellDigests& one)>& on_cell) {
   CellDigests digests;
   Hosts hosts(options);
   SharedRuns shared;
@@ -451,15 +461,12 @@ CellDigests digest_cells(const std::vector<Cell>& cells, const RunOptions& optio
     const auto digest = [&]() -> Result<std::vector<PortDigest>> {
       if (auto valid = host.validate(cell.problem); !valid) return tl::unexpected(valid.error());
       if (shared.serve(cell)) return last;
-      shared = SharedRuns{};
-      auto chosen = choose_inputs(cell, host, options.seed);
-      if (!chosen) return tl::unexpected(chosen.error());
-      last = digests_of(*chosen->session);
-      shared.cell = cell;
-      shared.chosen = *std::move(chosen);
+      if (auto made = shared.make(cell, host, options.seed); !made) return tl::unexpected(made.error());
+      last = digests_of(*shared.chosen.session);
       return last;
     };
-    digests.insert_or_assign(cell.id, digest());
+    const auto made = digests.insert_or_assign(cell.id, digest()).first;
+    if (on_cell) on_cell({*made});
   }
   return digests;
 }

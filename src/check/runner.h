@@ -47,7 +47,9 @@ struct RunOptions {
 RunResult run_cells(const std::vector<Cell>& cells, const RunOptions& options);
 
 // Only the base run of each cell that is not skipped, for digests. Of the options, seed, host and timeout_s are used.
-CellDigests digest_cells(const std::vector<Cell>& cells, const RunOptions& options);
+// `on_cell` is called after each of them, with its digests alone.
+CellDigests digest_cells(const std::vector<Cell>& cells, const RunOptions& options,
+                         const std::function<void(const CellDigests& one)>& on_cell = {});
 inline CellDigests digest_cells(const std::vector<Cell>& cells, std::uint64_t seed) {
   RunOptions options;
   options.seed = seed;

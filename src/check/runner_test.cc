@@ -5,9 +5,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -385,6 +390,47 @@ TEST(RunnerTest, DigestsDependOnContentAndSeedOnly) {
   const auto one = digest_cells({cell}, 1);
   EXPECT_EQ(one.at(cell.id)->at(0).digest, digest_cells({cell}, 1).at(cell.id)->at(0).digest);
   EXPECT_NE(one.at(cell.id)->at(0).digest, digest_cells({cell}, 2).at(cell.id)->at(0).digest);
+}
+
+// Each of these differs from the first in one thing that the contents of a tensor follow from.
+TEST(RunnerTest, CellsThatShareContentsGiveTheBytesOfCellsAlone) {
+  std::vector<Cell> cells = {make_cell("ascending")};
+  const auto add = [&](const char* id, const std::function<void(Cell&)>& change) {
+    cells.push_back(cells.front());
+    cells.back().id = id;
+    change(cells.back());
+  };
+  const auto recipe = [](RecipeKind kind, double lo, double hi) { return RecipeSpec{kind, lo, hi, {}}; };
+  cells.front().standard.bi->inputs = BiInputs::shared;
+  cells.front().standard.bi->relations = BP_NEIGHBOURS | BP_POISON;
+  add("longer", [](Cell& cell) { cell.problem.axes["K"] = 65; });
+  add("wider", [](Cell& cell) { cell.problem.axes["N"] = 6; });
+  add("more rows", [](Cell& cell) { cell.problem.axes["M"] = 4; });
+  add("more ranks", [](Cell& cell) { cell.problem.world = 4; });
+  add("deviation of rows", [&](Cell& cell) { cell.recipes[0] = recipe(RecipeKind::normal, 0.0, 2.0); });
+  add("mean of rows", [&](Cell& cell) { cell.recipes[0] = recipe(RecipeKind::normal, 1.0, 1.0); });
+  add("kind of rows", [&](Cell& cell) { cell.recipes[0] = recipe(RecipeKind::wide_exponent, 0.0, 1.0); });
+  add("kind of weights", [&](Cell& cell) { cell.recipes[1] = recipe(RecipeKind::uniform, 0.0, 1.0); });
+  add("range of weights", [&](Cell& cell) { cell.recipes[1] = recipe(RecipeKind::uniform, 0.0, 0.5); });
+  add("cancelling", [](Cell& cell) { cell.standard.bi->inputs = BiInputs::own; });
+  add("cancelling, longer", [](Cell& cell) {
+    cell.standard.bi->inputs = BiInputs::own;
+    cell.problem.axes["K"] = 65;
+  });
+  std::set<std::string> different;
+  std::map<std::string, std::string> alone;
+  for (const Cell& cell : cells) {
+    alone[cell.id] = digest_cells({cell}, 1).at(cell.id)->at(0).digest;
+    different.insert(alone[cell.id]);
+  }
+  EXPECT_EQ(different.size(), cells.size());
+  for (int order = 0; order < 2; ++order) {
+    const CellDigests together = digest_cells(cells, 1);
+    for (const Cell& cell : cells) EXPECT_EQ(together.at(cell.id)->at(0).digest, alone[cell.id]) << cell.id;
+    const RunResult run = run_cells(cells, RunOptions{});
+    for (const CellResult& result : run.cells) EXPECT_EQ(result.digests.at(0).digest, alone[result.id]) << result.id;
+    std::reverse(cells.begin(), cells.end());
+  }
 }
 
 TEST(RunnerTest, FailFastStopsAfterTheFirstFailure) {

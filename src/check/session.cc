@@ -105,11 +105,12 @@ std::vector<Run::Image> Run::images(OperatorHost& host, const PortLayout& port, 
   return one;
 }
 
-CellSession::CellSession(const Cell& cell, OperatorHost& host, std::vector<RecipeSpec> recipes, std::uint64_t seed)
+CellSession::CellSession(const Cell& cell, OperatorHost& host, std::vector<RecipeSpec> recipes, std::uint64_t seed,
+                         ContentCache* contents)
     : cell_(cell),
       host_(host),
       seed_(seed),
-      inputs_(host, std::move(recipes), seed, variant_seed(0), /*equal_weights=*/true) {}
+      inputs_(host, std::move(recipes), seed, variant_seed(0), /*equal_weights=*/true, contents) {}
 
 int CellSession::base_threads(int world) const { return std::max(1, host_.processors() / world); }
 

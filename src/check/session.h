@@ -68,8 +68,9 @@ struct Comparison {
 
 class CellSession {
  public:
-  // `recipes`: one per port. The host outlives the session.
-  CellSession(const Cell& cell, OperatorHost& host, std::vector<RecipeSpec> recipes, std::uint64_t seed);
+  // `recipes`: one per port. The host outlives the session, and so do the contents (NULL: its own).
+  CellSession(const Cell& cell, OperatorHost& host, std::vector<RecipeSpec> recipes, std::uint64_t seed,
+              ContentCache* contents = nullptr);
 
   const Cell& cell() const { return cell_; }
   OperatorHost& host() const { return host_; }

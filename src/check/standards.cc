@@ -169,11 +169,11 @@ Benchmark find_benchmark(const bp_operator& table, const bp_implementation& impl
   return fallback;
 }
 
-StandardSession::StandardSession(const Cell& cell, OperatorHost& host, std::uint64_t seed)
+StandardSession::StandardSession(const Cell& cell, OperatorHost& host, std::uint64_t seed, ContentCache* contents)
     : cell_(cell),
       host_(host),
       seed_(seed),
-      inputs_(host, cell.recipes, seed, mix64(seed, kRowSeed), /*equal_weights=*/false) {}
+      inputs_(host, cell.recipes, seed, mix64(seed, kRowSeed), /*equal_weights=*/false, contents) {}
 
 Result<void> StandardSession::start() {
   if (auto loaded = inputs_.load_captured(); !loaded) return loaded;
@@ -244,11 +244,11 @@ Result<RunOutcome> StandardSession::call(const bp_implementation& implementation
 }
 
 Result<void> judge_standards(const Cell& cell, OperatorHost& host, std::uint64_t seed, PerfMode perf,
-                             CellResult* result) {
+                             CellResult* result, ContentCache* contents) {
   const Standard& standard = cell.standard;
   const bool timed = standard.perf && perf != PerfMode::off;
   if (!standard.acc && !timed && !standard.mem) return {};
-  StandardSession session(cell, host, seed);
+  StandardSession session(cell, host, seed, contents);
   if (auto started = session.start(); !started) return started;
   auto tensors = session.outputs(/*golden=*/false);
   if (!tensors) return tl::unexpected(tensors.error());

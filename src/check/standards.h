@@ -31,8 +31,8 @@ Benchmark find_benchmark(const bp_operator& table, const bp_implementation& impl
 // Calls of one cell on one set of inputs, outputs apart.
 class StandardSession {
  public:
-  // The host outlives the session.
-  StandardSession(const Cell& cell, OperatorHost& host, std::uint64_t seed);
+  // The host outlives the session, and so do the contents (NULL: its own).
+  StandardSession(const Cell& cell, OperatorHost& host, std::uint64_t seed, ContentCache* contents = nullptr);
 
   // Makes the inputs. Everything else needs it.
   Result<void> start();
@@ -59,7 +59,7 @@ class StandardSession {
 // Runs what the cell's standard asks for beyond invariance and writes it into `result`: accuracy, performance, memory;
 // `executed` where no invariance run has set it. Fails where the implementation under test itself failed.
 Result<void> judge_standards(const Cell& cell, OperatorHost& host, std::uint64_t seed, PerfMode perf,
-                             CellResult* result);
+                             CellResult* result, ContentCache* contents = nullptr);
 
 // Times implementation and benchmark in turn.
 Result<PerformanceResult> measure_performance(StandardSession& session, const Benchmark& benchmark, PerfMode perf);

@@ -160,7 +160,7 @@ int run_words(const std::vector<std::string>& words, const std::string& footer) 
   } catch (const CLI::Success& success) {
     return app.exit(success);  // --help and --version
   } catch (const CLI::ParseError& error) {
-    return report_error({Error::Kind::usage, fmt::format("{} (--help lists what there is)", error.what())});
+    return report_shared_error({Error::Kind::usage, fmt::format("{} (--help lists what there is)", error.what())});
   }
   if (check.chosen()) return run_check(check_flags, words);
   if (scan.chosen()) return run_scan(scan_flags, words);

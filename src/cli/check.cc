@@ -29,8 +29,8 @@
 namespace batchproof::cli {
 namespace {
 
-constexpr std::size_t kMostCaseWidth = 24;
-constexpr std::size_t kMostAxesWidth = 44;
+constexpr std::size_t kMostCaseWidth = 40;
+constexpr std::size_t kMostAxesWidth = 100;
 
 struct CheckOptions {
   ConsoleOptions::Detail detail = ConsoleOptions::Detail::automatic;
@@ -90,23 +90,22 @@ std::string reproduce_command(const std::string& program, const SelectionFlags& 
   return shell_join(words);
 }
 
-// Columns as wide as the names that will come, within reason.
-ConsoleOptions console_options(const Selection& selection, ConsoleOptions::Detail detail) {
+// Columns as wide as the names that will come, within reason. mpirun gives a rank a terminal, wherever its own output
+// goes.
+ConsoleOptions console_options(const Selection& selection, ConsoleOptions::Detail detail, bool under_mpirun) {
   ConsoleOptions console;
   console.detail = detail;
   console.cell_count = selection.cells.size();
-  console.colour = colour_wanted(STDOUT_FILENO);
-  console.progress = isatty(STDERR_FILENO) != 0;
-  std::size_t names = 4;
-  std::size_t axes = 4;
+  console.colour = !under_mpirun && colour_wanted(STDOUT_FILENO);
+  console.progress = !under_mpirun && isatty(STDERR_FILENO) != 0;
   for (const Cell& cell : selection.cells) {
-    names = std::max(names, cell.case_name.size());
     std::size_t length = 0;
     for (const auto& [name, value] : cell.axes) length += name.size() + value.size() + 2;
-    axes = std::max(axes, length > 0 ? length - 1 : 0);
+    const std::string impl = cell.impl != nullptr ? cell.impl->id : "";
+    auto& widths = console.table_widths.try_emplace({cell.op_name, impl}, ConsoleOptions::Widths{4, 4}).first->second;
+    widths.cases = std::max(widths.cases, std::min(cell.case_name.size(), kMostCaseWidth));
+    widths.axes = std::max(widths.axes, std::min(length > 0 ? length - 1 : 0, kMostAxesWidth));
   }
-  console.case_width = std::min(names, kMostCaseWidth);
-  console.axes_width = std::min(axes, kMostAxesWidth);
   return console;
 }
 
@@ -321,7 +320,8 @@ Result<Opened> open_reports(const CheckFlags& flags, const Prepared& prepared, L
       if (!loaded) return tl::unexpected(loaded.error());
       opened.done = *std::move(loaded);
     }
-    auto reports = Reports::make(flags.reports, console_options(prepared.selection, prepared.options.detail));
+    auto reports =
+        Reports::make(flags.reports, console_options(prepared.selection, prepared.options.detail, launch.mpi()));
     if (!reports) return tl::unexpected(reports.error());
     opened.reports = *std::move(reports);
     return {};
@@ -353,7 +353,8 @@ Result<Opened> open_reports(const CheckFlags& flags, const Prepared& prepared, L
 
 int check(const CheckFlags& flags, const std::vector<std::string>& words, Launch& launch) {
   const Result<Prepared> prepared = prepare(flags, words, launch);
-  if (const auto code = disagreement(launch, prepared)) return *code;
+  // Rank 0 alone returns the code: mpirun ends the others at the first one that is not 0.
+  if (const auto code = disagreement(launch, prepared)) return launch.speaks() ? *code : kExitOk;
   if (flags.dry_run) return launch.speaks() ? print_cells(prepared->selection) : kExitOk;
   auto opened = open_reports(flags, *prepared, launch);
   // The error is rank 0's; the others end as it does.
@@ -379,6 +380,9 @@ int check(const CheckFlags& flags, const std::vector<std::string>& words, Launch
 int run_check(const CheckFlags& flags, const std::vector<std::string>& words) {
   CheckFlags all = flags;
   if (all.selection.comm.empty() && started_by_mpirun()) all.selection.comm = "mpi";
+  if (const Result<void> comm = check_comm(all.selection.comm, all.selection.device);
+      !comm && comm.error().kind == Error::Kind::usage)
+    return report_shared_error(comm.error());
   return in_launch(all.selection.comm, [&](Launch& launch) { return check(all, words, launch); });
 }
 

@@ -36,6 +36,8 @@ Result<Device*> parse_device(const std::string& text) {
   return device;
 }
 
+}  // namespace
+
 Result<void> check_comm(const std::string& comm, const std::string& device) {
   const bool on_cuda = !device.empty() && device != "cpu";
   if (comm == "virtual") {
@@ -61,6 +63,8 @@ Result<void> check_comm(const std::string& comm, const std::string& device) {
   if (comm == "nccl") return fail(Error::Kind::environment, "--comm nccl: no NCCL support in this build");
   return refuse(fmt::format("--comm {}: communicators are threads, mpi, nccl and virtual", comm));
 }
+
+namespace {
 
 Result<std::vector<int>> parse_ranks(const std::string& text) {
   std::vector<int> ranks;

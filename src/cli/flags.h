@@ -34,6 +34,9 @@ struct SelectionOptions {
   std::vector<std::pair<std::string, std::string>> settings;
 };
 
+// The communicator of --comm. Errors are as of parse_selection.
+// `device`: of --device.
+Result<void> check_comm(const std::string& comm, const std::string& device);
 // Checks every flag. Errors are of kind usage, or environment where a device or communicator is not built in.
 Result<SelectionOptions> parse_selection(const SelectionFlags& flags);
 

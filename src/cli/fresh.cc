@@ -224,10 +224,12 @@ int run_digest(const SelectionFlags& flags, double timeout) {
   options.host = plugin_hosts(*selection);
   options.device = selection->options.device;
   options.timeout_s = timeout;
+  std::vector<Cell> cells;
   for (const Cell& cell : selection->cells) {
-    if (wanted.count(cell.id) == 0) continue;
-    std::cout << digests_to_text(digest_cells({cell}, options)) << std::flush;
+    if (wanted.count(cell.id) != 0) cells.push_back(cell);
   }
+  // One by one, so that the parent sees that work goes on.
+  digest_cells(cells, options, [](const CellDigests& one) { std::cout << digests_to_text(one) << std::flush; });
   return std::cout.good() ? kExitOk : kExitEnvironment;
 }
 

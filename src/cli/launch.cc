@@ -30,6 +30,12 @@ bool started_by_mpirun() {
   return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr;
 }
 
+int rank_in_launch() {
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (rank == nullptr) rank = std::getenv("PMIX_RANK");
+  return rank == nullptr ? 0 : std::atoi(rank);
+}
+
 #ifndef BATCHPROOF_HAVE_MPI
 
 int in_launch(const std::string& /*comm*/, const std::function<int(Launch&)>& body) {
@@ -46,7 +52,9 @@ volatile sig_atomic_t told_to_end = 0;
 
 void pass_on(int signal) {
   told_to_end = 1;
-  if (guarded_pid > 0) kill(guarded_pid, signal);
+  if (guarded_pid <= 0) return;
+  kill(guarded_pid, signal);
+  kill(guarded_pid, SIGCONT);  // a rank that was stopped could not write its reports
 }
 
 // The launcher knows this process; the rank itself is the child.
@@ -71,9 +79,7 @@ int in_launch(const std::string& comm, const std::function<int(Launch&)>& body) 
     Launch alone;
     return body(alone);
   }
-  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  if (rank == nullptr) rank = std::getenv("PMIX_RANK");
-  speak_as(rank == nullptr ? 0 : std::atoi(rank));
+  speak_as(rank_in_launch());
   // Before the child is there, so that no signal falls between.
   struct sigaction pass = {};
   struct sigaction before = {};
@@ -85,12 +91,12 @@ int in_launch(const std::string& comm, const std::function<int(Launch&)>& body) 
     return report_error({Error::Kind::environment, fmt::format("cannot start the rank: {}", std::strerror(errno))});
   if (child > 0) {
     guarded_pid = child;
-    if (told_to_end != 0) kill(child, SIGTERM);
+    if (told_to_end != 0) pass_on(SIGTERM);
     return guard(child);
   }
   sigaction(SIGTERM, &before, nullptr);
   // The launcher kills its process groups a second after SIGTERM; writing the reports may take longer.
-  const bool writes = rank == nullptr || std::atoi(rank) == 0;
+  const bool writes = rank_in_launch() == 0;
   if (writes) setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, writes ? SIGTERM : SIGKILL);
   if (getppid() != parent) return kExitEnvironment;

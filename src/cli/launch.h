@@ -17,6 +17,8 @@ namespace batchproof::cli {
 bool mpi_built_in();
 // Whether mpirun (or another launcher that speaks PMIx) started this process.
 bool started_by_mpirun();
+// Of this process in its launch, before MPI has begun; 0 where there is none.
+int rank_in_launch();
 
 // One process of a launch. What is collective is called by all of them, in the same order.
 class Launch {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A process of an MPI launch. On rank 0 a thread watches the clock and SIGTERM, since the thread that runs the cells
+// A process of an MPI launch. A thread watches the clock, and on rank 0 SIGTERM, since the thread that runs the cells
 // may be inside an operator or wait for a rank that is gone.
 #include "src/cli/launch.h"
 
@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <iostream>
@@ -28,6 +29,8 @@ namespace batchproof::cli {
 namespace {
 
 constexpr int kLookMilliseconds = 50;
+// How long ranks may keep rank 0 waiting where no operator runs.
+constexpr double kAgreementSeconds = 60.0;
 
 // Written by the handler of SIGTERM, and with 'q' to end the watch.
 int alarm_pipe[2] = {-1, -1};
@@ -46,7 +49,7 @@ class MpiLaunch final : public Launch {
       const int threads = std::max(1, std::atoi(text.c_str()));
       processors_ = processors_ == 0 ? threads : std::min(processors_, threads);
     }
-    if (rank() == 0) watch();
+    watch();
   }
 
   bool mpi() const override { return true; }
@@ -55,8 +58,14 @@ class MpiLaunch final : public Launch {
   std::string communicator() const override {
     return fmt::format("mpi: {} process{}, {}", size(), size() == 1 ? "" : "es", processes_->library());
   }
-  std::vector<std::string> gather(const std::string& text) override { return processes_->gather(text); }
-  std::string broadcast(const std::string& text) override { return processes_->broadcast(text); }
+  std::vector<std::string> gather(const std::string& text) override {
+    const Limit limit(*this, "the processes");
+    return processes_->gather(text);
+  }
+  std::string broadcast(const std::string& text) override {
+    const Limit limit(*this, "the processes");
+    return processes_->broadcast(text);
+  }
 
   OperatorHost* host(const bp_operator* table, double seconds) override {
     auto& slot = hosts_[table];
@@ -70,21 +79,40 @@ class MpiLaunch final : public Launch {
   }
 
   void finish() {
-    if (watcher_.joinable()) {
-      signal(SIGTERM, SIG_DFL);
-      static_cast<void>(!write(alarm_pipe[1], "q", 1));
-      watcher_.join();
+    {
+      const Limit limit(*this, "MPI_Finalize");
+      processes_->finish();
     }
-    processes_->finish();
+    if (!watcher_.joinable()) return;
+    if (rank() == 0) signal(SIGTERM, SIG_DFL);
+    static_cast<void>(!write(alarm_pipe[1], "q", 1));
+    watcher_.join();
   }
 
  private:
+  // Rank 0 waits for the others, which have nothing to do meanwhile; they may wait for rank 0 as long as it works.
+  struct Limit {
+    Limit(MpiLaunch& own, const char* what) : launch(own) {
+      if (launch.rank() != 0) return;
+      launch.in_operator_ = false;
+      launch.processes_->begin_call(what, kAgreementSeconds);
+    }
+    ~Limit() {
+      if (launch.rank() != 0) return;
+      launch.processes_->end_call();
+      launch.in_operator_ = true;
+    }
+    Limit(const Limit&) = delete;
+    Limit& operator=(const Limit&) = delete;
+    MpiLaunch& launch;
+  };
+
   void watch() {
     if (pipe2(alarm_pipe, O_CLOEXEC | O_NONBLOCK) != 0) return;
     struct sigaction action = {};
     action.sa_handler = ring;
     action.sa_flags = SA_RESTART;
-    sigaction(SIGTERM, &action, nullptr);
+    if (rank() == 0) sigaction(SIGTERM, &action, nullptr);
     watcher_ = std::thread([this] {
       for (;;) {
         pollfd entry{alarm_pipe[0], POLLIN, 0};
@@ -94,7 +122,7 @@ class MpiLaunch final : public Launch {
           if (word == 'q') return;
           end("the run was told to end (SIGTERM): mpirun does that when a rank is lost");
         }
-        if (const auto late = processes_->overdue()) end(*late + " (--timeout)");
+        if (const auto late = processes_->overdue()) end(*late + (in_operator_ ? " (--timeout)" : ""));
       }
     });
   }
@@ -108,7 +136,7 @@ class MpiLaunch final : public Launch {
     const int code = report_error({Error::Kind::environment, what});
     std::fflush(nullptr);
     // A fresh process that is still at work; this one's handler only rings.
-    if (getpgrp() == getpid()) kill(0, SIGTERM);
+    if (rank() == 0) kill(0, SIGTERM);
     _exit(code);
   }
 
@@ -117,6 +145,7 @@ class MpiLaunch final : public Launch {
   int processors_ = 0;
   std::mutex mutex_;
   std::function<void()> save_;
+  std::atomic<bool> in_operator_{true};
   std::thread watcher_;
 };
 

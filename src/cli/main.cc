@@ -54,7 +54,8 @@ std::size_t distance(const std::string& a, const std::string& b) {
 int refuse_verb(const std::string& word) {
   for (const UnbuiltVerb& verb : kUnbuilt) {
     if (word == verb.name) {
-      return report_error({Error::Kind::usage, fmt::format("{} is not built yet (it will {})", word, verb.summary)});
+      return report_shared_error(
+          {Error::Kind::usage, fmt::format("{} is not built yet (it will {})", word, verb.summary)});
     }
   }
   std::string nearest = shown_verbs().front();
@@ -67,7 +68,7 @@ int refuse_verb(const std::string& word) {
   const std::string hint = distance(word, nearest) <= std::max<std::size_t>(2, word.size() / 2)
                                ? fmt::format("; did you mean {}?", nearest)
                                : std::string("; --help lists the verbs");
-  return report_error({Error::Kind::usage, fmt::format("there is no verb \"{}\"{}", word, hint)});
+  return report_shared_error({Error::Kind::usage, fmt::format("there is no verb \"{}\"{}", word, hint)});
 }
 
 std::string footer() {

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "src/cli/exit.h"
+#include "src/cli/launch.h"
 
 namespace batchproof::cli {
 
@@ -27,6 +28,8 @@ int report_error(const Error& error) {
   std::fwrite(line.data(), 1, line.size(), stderr);
   return exit_code(error);
 }
+
+int report_shared_error(const Error& error) { return rank_in_launch() == 0 ? report_error(error) : exit_code(error); }
 
 void note(const std::string& text) {
   if (speaker == 0) fmt::print(stderr, "# {}\n", text);

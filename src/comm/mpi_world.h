@@ -53,6 +53,7 @@ class MpiProcesses {
   void begin_call(const std::string& what, double seconds);
   void end_call();
   // From any thread: which rank kept the call at hand from ending in time, as a sentence; nothing while there is time.
+  // Rank 0 has the reports and sees it first; the others give it a while longer, in case that it is rank 0 that hangs.
   std::optional<std::string> overdue() const;
 
  private:

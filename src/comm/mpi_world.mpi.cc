@@ -27,6 +27,9 @@ constexpr int kYields = 50;
 constexpr long kShortestSleep = 20'000;  // nanoseconds
 constexpr long kLongestSleep = 1'000'000;
 constexpr int kTag = 1;
+// How much longer than rank 0 the others wait.
+constexpr double kPatienceSeconds = 1.0;
+constexpr double kPatienceShare = 0.25;
 
 using Clock = std::chrono::steady_clock;
 
@@ -59,7 +62,7 @@ struct MpiProcesses::State {
   double seconds = 0.0;
   Clock::time_point deadline = Clock::time_point::max();
   const char* waits_in = nullptr;
-  std::vector<int> missing;  // receives that have not come, by peer
+  std::vector<int> missing;  // messages that have not come or gone, by peer
 
   bool check(int code, const char* what) const {
     if (code == MPI_SUCCESS) return true;
@@ -105,7 +108,7 @@ void MpiProcesses::on_failure(std::function<void(const std::string& what)> handl
 bool MpiProcesses::exchange(const char* what, const std::vector<Piece>& sends, const std::vector<Piece>& receives) {
   State& state = *state_;
   std::vector<MPI_Request> requests;
-  std::vector<int> peers;  // of the receives, which come first
+  std::vector<int> peers;  // of the requests
   const auto post = [&](const Piece& piece, bool receive) {
     for (std::size_t done = 0; done < piece.bytes; done += kLongestMessage) {
       const int count = static_cast<int>(std::min(piece.bytes - done, kLongestMessage));
@@ -115,7 +118,7 @@ bool MpiProcesses::exchange(const char* what, const std::vector<Piece>& sends, c
                   : MPI_Isend(at(piece.data, done), count, MPI_BYTE, piece.peer, kTag, state.traffic, &request);
       if (!state.check(code, what)) return false;
       requests.push_back(request);
-      if (receive) peers.push_back(piece.peer);
+      peers.push_back(piece.peer);
     }
     return true;
   };
@@ -143,9 +146,7 @@ bool MpiProcesses::exchange(const char* what, const std::vector<Piece>& sends, c
     if (count > 0) {
       left -= static_cast<std::size_t>(count);
       const std::lock_guard lock(state.mutex);
-      for (int i = 0; i < count; ++i) {
-        if (static_cast<std::size_t>(indices[i]) < peers.size()) --state.missing[peers[indices[i]]];
-      }
+      for (int i = 0; i < count; ++i) --state.missing[peers[indices[i]]];
     } else if (looks < kYields) {
       sched_yield();
     } else {
@@ -204,7 +205,10 @@ void MpiProcesses::end_call() {
 
 std::optional<std::string> MpiProcesses::overdue() const {
   const std::lock_guard lock(state_->mutex);
-  if (Clock::now() < state_->deadline) return std::nullopt;
+  const auto now = Clock::now();
+  if (now < state_->deadline) return std::nullopt;
+  const double patience = state_->rank == 0 ? 0.0 : kPatienceSeconds + kPatienceShare * state_->seconds;
+  if (std::chrono::duration<double>(now - state_->deadline).count() < patience) return std::nullopt;
   std::string late;
   int count = 0;
   for (int q = 0; state_->waits_in != nullptr && q < state_->size; ++q) {
@@ -213,7 +217,7 @@ std::optional<std::string> MpiProcesses::overdue() const {
     ++count;
   }
   if (count == 0)
-    return fmt::format("rank {}: {} did not return within {} s", state_->rank, state_->call, state_->seconds);
+    return fmt::format("{} did not return on rank {} within {} s", state_->call, state_->rank, state_->seconds);
   return fmt::format("rank{} {} did not come to {} of {} within {} s", count == 1 ? "" : "s", late, state_->waits_in,
                      state_->call, state_->seconds);
 }

@@ -66,7 +66,7 @@ std::string count_text(std::size_t count, const char* noun) {
 }  // namespace
 
 ConsoleReporter::ConsoleReporter(std::ostream& table, std::ostream& log, ConsoleOptions options)
-    : table_(table), log_(log), options_(options), inputs_(kAccuracyInputs) {
+    : table_(table), log_(log), options_(std::move(options)), inputs_(kAccuracyInputs) {
   if (options_.detail == ConsoleOptions::Detail::automatic) {
     options_.detail =
         options_.cell_count > kAutomaticLimit ? ConsoleOptions::Detail::cells : ConsoleOptions::Detail::all;
@@ -114,8 +114,9 @@ void ConsoleReporter::heading(const CellResult& result) {
   if (result.is_control && !result.defect.empty()) {
     fmt::print(table_, "# control: {}\n", one_line(result.defect));
   }
-  const std::size_t cases = options_.case_width;
-  const std::size_t axes = options_.axes_width;
+  const auto own = options_.table_widths.find({result.op, result.impl});
+  widths_ = own == options_.table_widths.end() ? options_.widths : own->second;
+  const auto [cases, axes] = widths_;
   fmt::print(table_, "# {:<{}}  {:<{}}  {:<11} {:>4} {:>10} {:>9}\n", "", cases, "", axes, "", "", "bytes", "bytes");
   fmt::print(table_, "# {:<{}}  {:<{}}  {:<11} {:>4} {:>10} {:>9}  {:<14} {:<22} {}\n", "case", cases, "axes", axes,
              "relation", "runs", "compared", "differing", "witness", "verdict", "result");
@@ -131,8 +132,8 @@ void ConsoleReporter::print_row(const Row& row) {
   const std::string result = row.result == "FAIL" ? paint(row.result, kRed) : row.result;
   const std::string numbers = row.has_numbers ? fmt::format("{:>4} {:>10} {:>9}", row.runs, row.compared, row.differing)
                                               : fmt::format("{:>4} {:>10} {:>9}", "-", "-", "-");
-  fmt::print(table_, "  {:<{}}  {:<{}}  {:<11} {}  {:<14} {} {}\n", row.case_name, options_.case_width, row.axes,
-             options_.axes_width, row.relation, numbers, row.witness, paint(padded, colour), result);
+  fmt::print(table_, "  {:<{}}  {:<{}}  {:<11} {}  {:<14} {} {}\n", row.case_name, widths_.cases, row.axes,
+             widths_.axes, row.relation, numbers, row.witness, paint(padded, colour), result);
 }
 
 void ConsoleReporter::note_inputs(const CellResult& result) {

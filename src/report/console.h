@@ -9,6 +9,7 @@
 #include <map>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/report/reporter.h"
@@ -24,9 +25,14 @@ struct ConsoleOptions {
     failing     // only cells that fail
   };
   Detail detail = Detail::automatic;
-  std::size_t cell_count = 0;   // how many cells will come; for `automatic` and the progress line
-  std::size_t case_width = 12;  // widest case name to expect
-  std::size_t axes_width = 36;  // widest axes text to expect
+  std::size_t cell_count = 0;  // how many cells will come; for `automatic` and the progress line
+  // Widest case name and axes text to expect, and the same for the tables of one operator and implementation.
+  struct Widths {
+    std::size_t cases = 12;
+    std::size_t axes = 36;
+  };
+  Widths widths;
+  std::map<std::pair<std::string, std::string>, Widths> table_widths;
   bool colour = false;
   bool progress = false;  // one line on `log`, rewritten after each cell
 };
@@ -75,7 +81,8 @@ class ConsoleReporter : public Reporter {
   std::ostream& log_;
   ConsoleOptions options_;
   std::string heading_;  // "op / impl" of the rows above
-  std::string inputs_;   // inputs of the rows above, where not the accuracy inputs
+  ConsoleOptions::Widths widths_;
+  std::string inputs_;  // inputs of the rows above, where not the accuracy inputs
   OpenCase open_;
   std::size_t done_ = 0;
   bool progress_shown_ = false;

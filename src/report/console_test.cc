@@ -49,6 +49,35 @@ TEST(Console, GoldenFailing) {
   sample::expect_golden("console_failing.golden", render(ConsoleOptions::Detail::failing).table);
 }
 
+// Rows stand under the heading of their own table, however wide the names of another one are.
+TEST(Console, ColumnsFitTheTableOfTheirOperatorAndImplementation) {
+  ConsoleOptions options;
+  options.detail = ConsoleOptions::Detail::cells;
+  const ConsoleOptions::Widths wide{40, 60}, narrow{9, 30};
+  std::ostringstream table, log;
+  CellResult cell = sample::run().cells.at(0);
+  options.table_widths = {{{"wide", cell.impl}, wide}, {{"narrow", cell.impl}, narrow}};
+  ConsoleReporter reporter(table, log, options);
+  for (const auto& [op, widths] : {std::pair("wide", wide), std::pair("narrow", narrow)}) {
+    cell.op = op;
+    cell.case_name = std::string(widths.cases, 'n');
+    cell.axes = {{"K", std::string(widths.axes - 2, '1')}};
+    table.str("");
+    reporter.cell(cell);
+    std::istringstream lines(table.str());
+    std::string line, heading, row;
+    while (std::getline(lines, line)) {
+      if (line.rfind("# case", 0) == 0) heading = line;
+      if (line.rfind("  nnn", 0) == 0) row = line;
+    }
+    const std::size_t at = 2 + widths.cases + 2 + widths.axes + 2;
+    ASSERT_EQ(heading.find("relation"), at) << table.str();
+    ASSERT_GT(row.size(), at) << table.str();
+    EXPECT_EQ(row.substr(at - 3, 2), "1 ") << row;
+    EXPECT_NE(row[at], ' ') << row;
+  }
+}
+
 TEST(Console, LastLineIsTheTotalsAloneEvenInColour) {
   ConsoleOptions options;
   options.colour = true;

@@ -5,7 +5,9 @@
 #define BATCHPROOF_TESTS_GPU_CLOCK_H_
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "src/kernels/cuda/fill_kernels.h"
@@ -21,7 +23,8 @@ class Clock {
     must("making an event", cudaEventCreate(&end_));
   }
   // Median microseconds of one of `launches` launches in a graph; 0 where the launch fails.
-  double graph(int launches, int replays, const std::function<bool(int, cudaStream_t)>& launch) {
+  // `rest_ms`: to let the card cool before each replay.
+  double graph(int launches, int replays, const std::function<bool(int, cudaStream_t)>& launch, int rest_ms = 0) {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     must("capturing", cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
@@ -35,6 +38,7 @@ class Clock {
     must("instantiating", cudaGraphInstantiate(&exec, graph, 0));
     std::vector<double> times;
     for (int i = -1; i < replays; ++i) {
+      if (rest_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(rest_ms));
       must("timing", cudaEventRecord(start_, stream_));
       must("replaying", cudaGraphLaunch(exec, stream_));
       must("timing", cudaEventRecord(end_, stream_));

@@ -4,6 +4,7 @@
 // replay, weights rotated past the L2, medians. Bit classes over M of ours and of cuBLASLt.
 //
 //   matmul_bench bench FILE.json [BUDGET_SECONDS]   matmul_bench sweep FILE.csv [BUDGET_SECONDS [SEGMENT [K]]]
+//   matmul_bench plans LIST.txt FILE.csv [REST_MS]
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -13,8 +14,11 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
+#include <thread>
 
 #include "tests/gpu/clock.h"
 
@@ -168,7 +172,7 @@ int bench(const char* file, double budget) {
   for (const auto& shape : kShapes) {
     const std::int64_t n = shape[0], k = shape[1];
     Data data(n, k, kRows[std::size(kRows) - 1]);
-    const Schedule schedule = must(Schedule::make(k, ChainPolicy{kCudaGemmSegment}));
+    const Schedule schedule = must(cuda_gemm_schedule(k));
     std::set<std::vector<std::uint16_t>> ours_classes, peer_classes;
     for (const std::int64_t m : kRows) {
       if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > budget) {
@@ -279,7 +283,7 @@ int sweep(const char* file, double budget, std::int64_t segment, std::int64_t on
       double planned = 0;
       for (const GemmPlan& plan : gemm_plans(s, device)) {
         const double cost = gemm_plan_cost(plan, s, device);
-        if (cost > 1.7 * chosen && (plan.tile.rows < 176 || m < 128)) continue;
+        if (cost > 1.7 * chosen && (plan.tile.rows() < 176 || m < 128)) continue;
         const double us = clock.graph(launches, floor > 300 ? 2 : 3, [&](int i, cudaStream_t t) {
           return cuda_gemm(data.call(m, i), schedule, {.stream = t, .path = CudaGemmPath::wgmma, .plan = plan})
               .has_value();
@@ -296,6 +300,80 @@ int sweep(const char* file, double budget, std::int64_t segment, std::int64_t on
   return 0;
 }
 
+// Single plans by hand: the experiments from which the planner's tables come. A line of the file is
+// (TILE_N below 0: by rows)
+//   N K M SEGMENT TILE_N GROUPS STEP CLUSTER_N CLUSTER_K BLOCKS RASTER DEEP [PREFETCH]   or   N K M peer
+// `rest_ms` between replays tells a processor that is slowed by heat and power from a kernel that is slow.
+int plans(const char* list, const char* file, int rest_ms) {
+  Clock clock;
+  Peer peer;
+  const GemmDevice device = must(cuda_gemm_device());
+  std::ifstream in(list);
+  std::ofstream out(file);
+  out << "n,k,m,segment,plan,us\n";
+  std::unique_ptr<Data> data;
+  std::string line;
+  while (std::getline(in, line)) {
+    std::istringstream words(line);
+    std::int64_t n = 0, k = 0, m = 0;
+    std::string segment;
+    if (!(words >> n >> k >> m >> segment)) continue;
+    if (data == nullptr || data->n != n || data->k != k) {
+      data.reset();
+      data = std::make_unique<Data>(n, k, kRows[std::size(kRows) - 1]);
+    }
+    const double floor = floor_us(m, n, k, 4.24e12);
+    const int launches = launches_for(*data, floor), replays = floor > 50 ? 3 : 7;
+    double us = 0;
+    std::string name = "cublaslt";
+    if (segment == "peer") {
+      const Peer::Problem p = peer.problem(m, n, k);
+      for (std::size_t a = 0; peer.ok() && a < p.algorithms.size(); ++a) {
+        const double t = clock.graph(
+            launches, replays,
+            [&](int i, cudaStream_t s) {
+              const CudaGemmCall c = data->call(m, i);
+              return peer.run(p, a, c.w, c.x, c.y, s);
+            },
+            rest_ms);
+        if (t > 0 && (us == 0 || t < us)) us = t;
+      }
+    } else {
+      const Schedule schedule = must(Schedule::make(k, ChainPolicy{std::atoll(segment.c_str())}));
+      const GemmShape shape = cuda_gemm_shape(data->call(m, 0), must(kernel_axis(schedule)));
+      GemmPlan plan = choose_gemm_plan(shape, device);
+      int rows = 0;
+      if (words >> rows) {
+        plan = GemmPlan{};
+        plan.tile.n = std::abs(rows);
+        plan.tile.by_rows = rows < 0;
+        words >> plan.tile.groups >> plan.step >> plan.cluster_n >> plan.cluster_k >> plan.blocks >> plan.raster >>
+            plan.deep;
+        words >> plan.prefetch;
+        plan.tile.one = shape.axis.segments() == 1;
+        if (!complete_gemm_plan(&plan, shape, device)) {
+          fmt::print("{} does not fit: {}\n", plan.name(), line);
+          continue;
+        }
+      }
+      name = plan.name();
+      us = clock.graph(
+          launches, replays,
+          [&](int i, cudaStream_t s) {
+            const auto done =
+                cuda_gemm(data->call(m, i), schedule, {.stream = s, .path = CudaGemmPath::wgmma, .plan = plan});
+            if (!done && i == 0) fmt::print("{}\n", done.error().message);
+            return done.has_value();
+          },
+          rest_ms);
+    }
+    out << fmt::format("{},{},{},{},{},{:.2f}\n", n, k, m, segment, name, us);
+    fmt::print("{:6} {:6} {:5} {:>6} {:32} {:9.2f} us, {:5.2f} x floor\n", n, k, m, segment, name, us, us / floor);
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
 }  // namespace
 }  // namespace batchproof::cuda::gpu
 
@@ -306,6 +384,10 @@ int main(int argc, char** argv) {
   const std::int64_t segment = argc > 4 ? std::atoll(argv[4]) : batchproof::cuda::kCudaGemmSegment;
   if (argc > 2 && part == "sweep")
     return batchproof::cuda::gpu::sweep(argv[2], budget, segment, argc > 5 ? std::atoll(argv[5]) : 0);
-  std::fprintf(stderr, "usage: matmul_bench bench FILE.json | sweep FILE.csv [BUDGET_SECONDS [SEGMENT [K]]]\n");
+  if (argc > 3 && part == "plans")
+    return batchproof::cuda::gpu::plans(argv[2], argv[3], argc > 4 ? std::atoi(argv[4]) : 0);
+  std::fprintf(stderr,
+               "usage: matmul_bench bench FILE.json | sweep FILE.csv [BUDGET_SECONDS [SEGMENT [K]]] |\n"
+               "       matmul_bench plans LIST.txt FILE.csv [REST_MS]\n");
   return 2;
 }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "src/kernels/cuda/tensor_core_model.h"
 #include "src/kernels/cuda/tensor_core_rules.h"
@@ -27,12 +28,17 @@ struct Setup {
   RecipeKind inputs = RecipeKind::normal;
   bool bias = false;
   bool tree = false;
+  bool nan = false;          // two elements of row 1 are NaN, of unlike codes
+  std::int64_t segment = 0;  // of a chain; 0: the schedule of the default implementation
   std::string name() const {
     return fmt::format("{} -> {}, n = {}, k = {}{}{}, {}", dtype == BP_BF16 ? "bf16" : "fp16",
                        y_dtype == BP_FP32   ? "fp32"
                        : y_dtype == BP_BF16 ? "bf16"
                                             : "fp16",
-                       n, k, bias ? ", bias" : "", tree ? ", tree16" : "",
+                       n, k, bias ? ", bias" : "",
+                       tree  ? ", tree16"
+                       : nan ? ", NaN"
+                             : "",
                        inputs == RecipeKind::normal ? "normal" : "wide_exponent");
   }
 };
@@ -47,9 +53,14 @@ class Product {
         bias_(matrix(1, setup.n, BP_FP32)),
         reference_(matrix(setup.m, setup.n, setup.y_dtype)),
         y_(matrix(setup.m + 1, setup.n, setup.y_dtype, (setup.n + 7) / 8 * 8)),
-        schedule_(must(setup.tree ? Schedule::make(setup.k, TreePolicy{16, 16, kCudaGemmSegment})
-                                  : Schedule::make(setup.k, ChainPolicy{kCudaGemmSegment}))) {
+        schedule_(must(setup.tree          ? Schedule::make(setup.k, TreePolicy{16, 16, kCudaTreeSegment})
+                       : setup.segment > 0 ? Schedule::make(setup.k, ChainPolicy{setup.segment})
+                                           : cuda_gemm_schedule(setup.k))) {
     fill(x_, setup.inputs, "x1");
+    if (setup.nan) {
+      const std::uint16_t codes[2] = {0x7FC1, 0xFFFF};
+      must("planting NaN", cudaMemcpy(x_.at(1), codes, sizeof(codes), cudaMemcpyHostToDevice));
+    }
     fill(w_, setup.inputs, "x2");
     fill(bias_, RecipeKind::normal, "bias");
     // The same weight stored (K, N).
@@ -170,16 +181,23 @@ class Product {
 
 GemmDevice device_limits() { return must(cuda_gemm_device()); }
 
-void every_plan(const Setup& setup, const std::vector<std::int64_t>& batches, Score& score) {
+// one_of_a_kind: plans that differ in step, blocks or a further split of K are left out.
+void every_plan(const Setup& setup, const std::vector<std::int64_t>& batches, Score& score,
+                bool one_of_a_kind = false) {
   Product product(setup);
   std::uint64_t differing = 0;
   int plans = 0;
   std::string first;
+  std::set<std::vector<int>> kinds;
   for (const bool mn : {false, true}) {
     for (const std::int64_t m : batches) {
       const KAxis axis = must(kernel_axis(product.schedule()));
       const GemmShape shape = cuda_gemm_shape(product.call(0, m, mn), axis);
-      for (const GemmPlan& plan : gemm_plans(shape, device_limits())) {
+      for (GemmPlan plan : gemm_plans(shape, device_limits())) {
+        const std::vector<int> kind = {mn,        plan.tile.n,    plan.tile.groups,           plan.tile.by_rows,
+                                       plan.deep, plan.cluster_n, std::min(plan.cluster_k, 2)};
+        if (one_of_a_kind && !kinds.insert(kind).second) continue;
+        plan.prefetch = plans % 3;
         const std::uint64_t found = product.differing(setup.m - m, m, mn, {.path = CudaGemmPath::wgmma, .plan = plan});
         if (found != 0 && first.empty())
           first = fmt::format("; first: {} m = {}{}, {} elements", plan.name(), m, mn ? " (K, N)" : "", found);
@@ -225,22 +243,26 @@ int correct() {
   Score score;
   for (const bp_dtype dtype : {BP_BF16, BP_FP16}) {
     must(tensor_core_rules_hold(dtype));
-    // The reference itself.
-    for (const bool tree : {false, true}) {
+    // The reference itself: one segment, two, the tree.
+    for (const auto& [k, tree] : {std::pair{4096, false}, {9000, false}, {4096, true}}) {
       for (const RecipeKind inputs : {RecipeKind::normal, RecipeKind::wide_exponent}) {
-        Setup setup{5, 200, 4096, dtype, BP_FP32, inputs, false, tree};
+        Setup setup{5, 200, k, dtype, BP_FP32, inputs, false, tree};
         Product product(setup);
         int total = 0;
         const auto [differing, worst] = product.against_model(&total);
+        const std::int64_t longest = product.schedule().segments().front().end;
         score.line(
             // Each of a segment's steps cuts at most one unit of the 25 fraction bits that it keeps.
-            differing == 0 && worst < kCudaGemmSegment / 16 * 0x1p-25,
+            differing == 0 && worst < static_cast<double>(longest) / 16 * 0x1p-25,
             fmt::format("reference: {}: {} of {} differ from the CPU model, error {:.1e} of the sum of magnitudes",
                         setup.name(), differing, total, worst));
       }
     }
     every_plan({300, 520, 3000, dtype, BP_FP32, RecipeKind::normal, true, false}, {1, 17, 128, 300}, score);
     every_plan({300, 264, 8256, dtype, BP_BF16, RecipeKind::wide_exponent, false, false}, {1, 8, 100, 300}, score);
+    every_plan({300, 200, 1920, dtype, BP_FP32, RecipeKind::normal, true, false, false, 448}, {5, 70, 300}, score);
+    every_plan({300, 128, 20000, dtype, BP_FP16, RecipeKind::normal, false, false}, {16, 65}, score);
+    every_plan({600, 392, 448, dtype, dtype, RecipeKind::normal, true, false, true}, {24, 599, 600}, score);
     every_plan({300, 136, 1000, dtype, BP_FP16, RecipeKind::normal, true, false}, {2, 33, 193, 300}, score);
     every_plan({200, 328, 1280, dtype, BP_FP32, RecipeKind::normal, true, true}, {1, 16, 65, 200}, score);
     every_plan({200, 64, 32768, dtype, BP_FP16, RecipeKind::normal, false, true}, {3, 200}, score);
@@ -323,9 +345,10 @@ int repeat() {
 int sanitize() {
   Score score;
   for (const bp_dtype dtype : {BP_BF16, BP_FP16}) {
-    every_plan({40, 136, 2100, dtype, BP_BF16, RecipeKind::normal, true, false}, {40}, score);
-    every_plan({20, 72, 1024, dtype, BP_FP32, RecipeKind::normal, false, true}, {20}, score);
-    every_plan({300, 136, 200, dtype, BP_FP16, RecipeKind::normal, false, false}, {300}, score);
+    every_plan({40, 136, 2100, dtype, BP_BF16, RecipeKind::normal, true}, {40}, score, true);
+    every_plan({40, 136, 2048, dtype, BP_BF16, RecipeKind::normal, true, false, false, 512}, {40}, score, true);
+    every_plan({20, 72, 1024, dtype, BP_FP32, RecipeKind::normal, false, true}, {20}, score, true);
+    every_plan({300, 136, 256, dtype, BP_FP16}, {300}, score, true);
   }
   return score.failed == 0 ? 0 : 1;
 }

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tests/gpu/graph_clock.h"
+#include "tests/gpu/clock.h"
 #include "tests/gpu/mhc_case.h"
 
 namespace batchproof::cuda::gpu {
@@ -25,8 +25,8 @@ struct Work {
   bool norm;
 };
 constexpr Work kWork[] = {
-    {MhcForm::fused, 4096, true},     {MhcForm::pre, 4096, true},   {MhcForm::fused, 7168, true},
-    {MhcForm::pre, 7168, true},       {MhcForm::fused, 5120, true}, {MhcForm::broadcast, 4096, true},
+    {MhcForm::fused, 4096, true},     {MhcForm::fused, 7168, true}, {MhcForm::fused, 5120, true},
+    {MhcForm::pre, 4096, true},       {MhcForm::pre, 7168, true},   {MhcForm::broadcast, 4096, true},
     {MhcForm::broadcast, 7168, true}, {MhcForm::post, 4096, false}, {MhcForm::post, 7168, false},
     {MhcForm::head, 4096, false},     {MhcForm::head, 7168, false}};
 

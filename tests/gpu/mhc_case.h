@@ -4,7 +4,9 @@
 #ifndef BATCHPROOF_TESTS_GPU_MHC_CASE_H_
 #define BATCHPROOF_TESTS_GPU_MHC_CASE_H_
 
+#include <map>
 #include <random>
+#include <tuple>
 
 #include "src/kernels/cuda/mhc.h"
 #include "tests/gpu/case.h"
@@ -183,9 +185,14 @@ class MhcCase {
   }
   static Matrix host_normal(std::mt19937_64& random, std::int64_t rows, std::int64_t columns, float deviation,
                             float mean) {
-    std::normal_distribution<float> normal(mean, deviation);
-    std::vector<float> values(static_cast<std::size_t>(rows * columns));
-    for (float& v : values) v = normal(random);
+    // Many cases of one shape are made, to leave the L2 between them: the same numbers serve all.
+    static std::map<std::tuple<std::int64_t, float, float>, std::vector<float>> made;
+    std::vector<float>& values = made[{rows * columns, deviation, mean}];
+    if (values.empty()) {
+      std::normal_distribution<float> normal(mean, deviation);
+      values.resize(static_cast<std::size_t>(rows * columns));
+      for (float& v : values) v = normal(random);
+    }
     return upload(values, rows, columns);
   }
 

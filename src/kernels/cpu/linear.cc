@@ -9,6 +9,7 @@
 
 #include "batchproof/problem.h"
 #include "src/numeric/dtype.h"
+#include "src/numeric/wider.h"
 #include "src/runtime/thread_pool.h"
 
 namespace batchproof {
@@ -123,6 +124,11 @@ std::int64_t fast_segment(std::int64_t m, std::int64_t k) {
   return m <= kFewRows ? std::max<std::int64_t>(k, 1) : 2 * kGemmSegment;
 }
 
+BATCHPROOF_WIDER
+void add_multiple(double factor, const double* from, std::int64_t count, double* to) {
+  for (std::int64_t j = 0; j < count; ++j) to[j] += factor * from[j];
+}
+
 Result<void> linear_reference(const bp_tensor& x, const bp_tensor& w, const bp_tensor* bias, const bp_tensor& y) {
   const std::int64_t m = x.shape[0];
   const std::int64_t k = x.shape[1];
@@ -138,8 +144,7 @@ Result<void> linear_reference(const bp_tensor& x, const bp_tensor& w, const bp_t
     std::fill(row.begin(), row.end(), 0.0);
     for (std::int64_t s = 0; s < k; ++s) {
       const double left = element(x, i, s);
-      const double* from = right.data() + s * n;
-      for (std::int64_t j = 0; j < n; ++j) row[static_cast<std::size_t>(j)] += left * from[j];
+      add_multiple(left, right.data() + s * n, n, row.data());
     }
     for (std::int64_t j = 0; j < n; ++j) {
       const double addend = bias == nullptr ? 0.0 : decode_element(bias->dtype, bias->data, j * bias->stride[0]);

@@ -55,6 +55,8 @@ Result<void> run_scheduled(const GemmCall& call, const LinearSchedule& plan, int
 // segments for many.
 std::int64_t fast_segment(std::int64_t m, std::int64_t k);
 
+// to[j] += factor * from[j]: the inner loop of FP64 references.
+void add_multiple(double factor, const double* from, std::int64_t count, double* to);
 // As linear_call and gemm in FP64, k ascending, for y in FP64. The sum is the accuracy reference, not an order.
 Result<void> linear_reference(const bp_tensor& x, const bp_tensor& w, const bp_tensor* bias, const bp_tensor& y);
 

@@ -121,8 +121,7 @@ Result<void> scaled_linear_reference(const ScaledLinear& linear) {
       std::fill(part.begin(), part.end(), 0.0);
       for (std::int64_t kk = begin; kk < std::min(k, begin + block); ++kk) {
         const double left = element(*linear.x, i, kk);
-        const double* from = right.data() + kk * n;
-        for (std::size_t j = 0; j < part.size(); ++j) part[j] += left * from[j];
+        add_multiple(left, right.data() + kk * n, n, part.data());
       }
       for (std::size_t j = 0; j < part.size(); ++j) {
         sum[j] += by_block ? part[j] * block_factor(linear, i, static_cast<std::int64_t>(j), begin / block) : part[j];

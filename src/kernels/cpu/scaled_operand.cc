@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 
 #include "src/kernels/cpu/scaled_linear.h"
 #include "src/numeric/dtype.h"
 #include "src/numeric/e8m0.h"
+#include "src/numeric/host_device.h"
 #include "src/runtime/thread_pool.h"
 
 namespace batchproof {
@@ -154,7 +154,7 @@ ExponentRange mx_range_of_columns(const bp_tensor& w_scale, std::int64_t k) {
 
 double power_of_exponents(int a, int b) {
   if (a == kMxNanExponent || b == kMxNanExponent) return std::numeric_limits<double>::quiet_NaN();
-  return std::ldexp(1.0, a + b);
+  return power_of_two(a + b);  // normal: each is within 127 of 0
 }
 
 std::vector<int> mx_exponents_by_block(const bp_tensor& w_scale, std::int64_t k) {

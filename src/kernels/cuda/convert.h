@@ -33,6 +33,17 @@ __device__ inline std::uint32_t code16x2(float low, float high) {
   return static_cast<std::uint32_t>(code16<kBf16>(low)) | static_cast<std::uint32_t>(code16<kBf16>(high)) << 16;
 }
 
+// Two codes of values that are no NaN, in one instruction.
+template <bool kBf16>
+__device__ inline std::uint32_t number16x2(float low, float high) {
+  std::uint32_t codes;
+  if constexpr (kBf16)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(codes) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(codes) : "f"(high), "f"(low));
+  return codes;
+}
+
 __device__ inline float load_bias(const void* bias, Store type, std::int64_t index) {
   if (type == Store::fp32) return static_cast<const float*>(bias)[index];
   if (type == Store::bf16) return __bfloat162float(static_cast<const __nv_bfloat16*>(bias)[index]);

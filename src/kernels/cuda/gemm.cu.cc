@@ -35,32 +35,44 @@ EncodeTiled encode_tiled() {
   return function;
 }
 
-// A 2-D tensor of 16-bit elements: `inner` contiguous, `outer` rows of `stride` elements; boxes of 64 x box_rows.
-Result<CUtensorMap> tensor_map(const void* data, bp_dtype dtype, std::int64_t inner, std::int64_t outer,
-                               std::int64_t stride, int box_rows) {
+// A matrix of 16-bit elements: rows of `inner` contiguous ones, `stride` apart. As the kernels' loads see it it is
+// (column, row, block): with `blocked` a row is cut into blocks of 64 columns, so that a box takes several blocks and
+// each lies in shared memory as the tensor core reads it; without there is one block.
+struct MatrixView {
+  const void* data;
+  bp_dtype dtype;
+  std::int64_t inner, outer, stride;
+  bool blocked;
+};
+
+Result<CUtensorMap> encode(const MatrixView& v, unsigned rank, int box_columns, int box_rows, int box_blocks) {
   const EncodeTiled encode = encode_tiled();
   if (encode == nullptr) return fail(Error::Kind::environment, "the CUDA driver has no cuTensorMapEncodeTiled");
   CUtensorMap map;
-  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(inner), static_cast<cuuint64_t>(outer)};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(stride) * 2};
-  const cuuint32_t box[2] = {kBlockK, static_cast<cuuint32_t>(box_rows)};
-  const cuuint32_t element[2] = {1, 1};
+  const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(v.blocked ? kBlockK : v.inner), static_cast<cuuint64_t>(v.outer),
+                               static_cast<cuuint64_t>(v.blocked ? v.inner / kBlockK : 1)};
+  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(v.stride) * 2, kBlockK * 2};
+  const cuuint32_t box[3] = {static_cast<cuuint32_t>(box_columns), static_cast<cuuint32_t>(box_rows),
+                             static_cast<cuuint32_t>(box_blocks)};
+  const cuuint32_t element[3] = {1, 1, 1};
   const CUresult status =
-      encode(&map, dtype == BP_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2,
-             const_cast<void*>(data), sizes, strides, box, element, CU_TENSOR_MAP_INTERLEAVE_NONE,
-             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      encode(&map, v.dtype == BP_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, rank,
+             const_cast<void*>(v.data), sizes, strides, box, element, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             box_columns == kBlockK ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
     return fail(Error::Kind::internal,
-                fmt::format("cuTensorMapEncodeTiled({} x {}, stride {}, box 64 x {}) failed with {}", outer, inner,
-                            stride, box_rows, static_cast<int>(status)));
+                fmt::format("cuTensorMapEncodeTiled({} x {}, stride {}, box {} x {} x {}) failed with {}", v.outer,
+                            v.inner, v.stride, box_columns, box_rows, box_blocks, static_cast<int>(status)));
   return map;
 }
 
 const GemmInstance* find_instance(bp_dtype dtype, const GemmTile& tile, bool weight_mn) {
-  static const std::vector<GemmInstance> tables[4] = {gemm_instances_bf16_narrow(), gemm_instances_bf16_wide(),
-                                                      gemm_instances_fp16_narrow(), gemm_instances_fp16_wide()};
-  const int first = dtype == BP_BF16 ? 0 : 2;
-  for (int i = first; i < first + 2; ++i) {
+  static const std::vector<GemmInstance> tables[6] = {gemm_instances_bf16_narrow(),  gemm_instances_bf16_wide(),
+                                                      gemm_instances_bf16_merging(), gemm_instances_fp16_narrow(),
+                                                      gemm_instances_fp16_wide(),    gemm_instances_fp16_merging()};
+  const int first = dtype == BP_BF16 ? 0 : 3;
+  for (int i = first; i < first + 3; ++i) {
     for (const GemmInstance& instance : tables[i])
       if (instance.tile == tile && instance.weight_mn == weight_mn) return &instance;
   }
@@ -155,7 +167,7 @@ GemmDevice plan_device(const DeviceInfo& info, int processors) {
   device.processors = processors > 0 ? std::min(processors, info.processors) : info.processors;
   device.block_shared_bytes = info.block_shared_bytes;
   device.processor_shared_bytes = info.processor_shared_bytes;
-  const GemmInstance* widest = find_instance(BP_BF16, {128, 2, false}, false);
+  const GemmInstance* widest = find_instance(BP_BF16, {128, 2, false, true}, false);
   for (int size = 1; info.major == 9 && size <= 8; ++size) {
     const Result<int> active = active_clusters(info, *widest, size, info.block_shared_bytes);
     device.clusters[size] = active ? *active : 1;
@@ -170,19 +182,23 @@ Result<void> launch_wgmma(const CudaGemmCall& call, const KAxis& axis, const Gem
   if (found == nullptr) return refuse(fmt::format("no kernel for plan {}", plan.name()));
   const int columns = plan.step;
   const int cluster = plan.cluster_n * plan.cluster_k;
-  auto w_map = mn ? tensor_map(call.w, call.dtype, call.n, call.k, call.w_row_stride, kBlockK)
-                  : tensor_map(call.w, call.dtype, call.k, call.n,
-                               call.n == 1 ? call.k / 8 * 8 + 8 : call.w_column_stride, columns);
+  // One row or column: its stride says nothing, so take one that the copy engine takes.
+  const std::int64_t any_stride = call.k / 8 * 8 + 8;
+  const bool blocked = axis.whole_blocks();
+  auto w_map =
+      mn ? encode({call.w, call.dtype, call.n, call.k, call.w_row_stride, false}, 3, kBlockK, kBlockK * plan.deep, 1)
+         : encode({call.w, call.dtype, call.k, call.n, call.n == 1 ? any_stride : call.w_column_stride, blocked}, 3,
+                  kBlockK, columns, plan.deep);
   if (!w_map) return tl::unexpected<Error>(w_map.error());
   // One tile of few rows: copy no more than those, in whole groups of eight.
   const int x_rows = plan.cluster_n == 1
-                         ? static_cast<int>(std::min<std::int64_t>(plan.tile.rows, (call.m + 7) / 8 * 8))
-                         : plan.tile.rows;
-  auto x_map = tensor_map(call.x, call.dtype, call.k, call.m, call.m == 1 ? call.k / 8 * 8 + 8 : call.x_row_stride,
-                          x_rows / plan.cluster_n);
+                         ? static_cast<int>(std::min<std::int64_t>(plan.tile.rows(), (call.m + 7) / 8 * 8))
+                         : plan.tile.rows();
+  auto x_map = encode({call.x, call.dtype, call.k, call.m, call.m == 1 ? any_stride : call.x_row_stride, blocked}, 3,
+                      kBlockK, x_rows / plan.cluster_n, plan.deep);
   if (!x_map) return tl::unexpected<Error>(x_map.error());
   GemmParams p = common_params(call, axis);
-  p.tiles_m = static_cast<std::int32_t>((call.m + plan.tile.rows - 1) / plan.tile.rows);
+  p.tiles_m = static_cast<std::int32_t>((call.m + plan.tile.rows() - 1) / plan.tile.rows());
   p.groups_n = static_cast<std::int32_t>((call.n + columns * plan.cluster_n - 1) / (columns * plan.cluster_n));
   p.cluster_n = plan.cluster_n;
   p.cluster_k = plan.cluster_k;
@@ -193,8 +209,18 @@ Result<void> launch_wgmma(const CudaGemmCall& call, const KAxis& axis, const Gem
   p.step = plan.step;
   p.x_rows = x_rows;
   p.weights_ready = options.weights_ready && options.overlap_launch;
-  const int shared =
-      gemm_layout(plan.step, plan.tile.rows, plan.tile.groups, plan.stages, plan.extra_sums).total + 1024;
+  p.deep = plan.deep;
+  p.whole_blocks = blocked;
+  p.prefetch = options.overlap_launch ? plan.prefetch : 0;
+  p.bulk_store = call.y_dtype != BP_FP32 && p.vector_store && plan.tile.stores_bulk() && plan.cluster_k == 1 &&
+                 (plan.tile.by_rows || plan.step % 64 == 0);
+  Result<CUtensorMap> y_map = CUtensorMap{};
+  if (p.bulk_store)
+    y_map =
+        encode({call.y, call.y_dtype, call.n, call.m, call.m == 1 ? (call.n + 7) / 8 * 8 : call.y_row_stride, false}, 2,
+               plan.tile.bulk_columns(), plan.tile.by_rows ? 64 : plan.tile.n, 1);
+  if (!y_map) return tl::unexpected<Error>(y_map.error());
+  const int shared = gemm_layout(plan.tile, plan.step, plan.deep, plan.stages, plan.extra_sums).total + 1024;
   const Result<int> active = active_clusters(device, *found, cluster, shared);
   if (!active) return tl::unexpected<Error>(active.error());
   std::int64_t clusters = std::int64_t{p.tiles_m} * p.groups_n;
@@ -217,7 +243,7 @@ Result<void> launch_wgmma(const CudaGemmCall& call, const KAxis& axis, const Gem
   attributes[1].val.programmaticStreamSerializationAllowed = 1;
   config.attrs = attributes;
   config.numAttrs = options.overlap_launch ? 2 : 1;
-  void* arguments[3] = {&*w_map, &*x_map, &p};
+  void* arguments[4] = {&*w_map, &*x_map, &*y_map, &p};
   return cuda_check(
       fmt::format("launching the matrix product m = {}, n = {}, k = {}, plan {}", call.m, call.n, call.k, plan.name()),
       cudaLaunchKernelExC(&config, found->function, arguments));

@@ -11,9 +11,10 @@
 
 namespace batchproof::cuda {
 
-// kN rows of y, kGroups warpgroups of 64 columns that make one set of sums.
-template <int kN, int kGroups, bool kTree>
+// Warpgroups hold 64 x kN sums each; 64 columns and kN rows of y, or with kByRows 64 rows and kN columns.
+template <int kN, int kGroups, bool kTree, bool kByRows>
 struct GemmEpilogue {
+  static constexpr GemmTile kTile{kN, kGroups, kTree, false, kByRows};
   static constexpr int kRegs = kN / 2;
   static constexpr int kSumThreads = 128 * kGroups;
 
@@ -203,7 +204,7 @@ struct GemmEpilogue {
 #pragma unroll
     for (int chunk = 0; chunk < kN / kChunk; ++chunk) {
       if (item.row + chunk * kChunk >= p.m) break;
-      const std::uint32_t buffer = staging + static_cast<std::uint32_t>(chunk % 2) * (kStagingBytes / 2);
+      const std::uint32_t buffer = staging + static_cast<std::uint32_t>(chunk % 2) * (kTile.staging_bytes() / 2);
       {
         const int matrix = lane / 8;
         const std::uint32_t at =
@@ -230,7 +231,7 @@ struct GemmEpilogue {
 #pragma unroll
     for (int chunk = 0; chunk < kN / kChunk; ++chunk) {
       if (item.row + chunk * kChunk >= p.m) break;
-      const std::uint32_t buffer = staging + static_cast<std::uint32_t>(chunk % 2) * (kStagingBytes / 2);
+      const std::uint32_t buffer = staging + static_cast<std::uint32_t>(chunk % 2) * (kTile.staging_bytes() / 2);
 #pragma unroll
       for (int i = 0; i < kChunk / 2; ++i) {
         const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
@@ -245,15 +246,105 @@ struct GemmEpilogue {
     named_sync(1 + threadIdx.x / 128, 128);
   }
 
-  __device__ static void store_tile(const GemmParams& p, std::uint32_t staging, int group, const Item& item,
-                                    float (&v)[kRegs]) {
-    if (p.bias_type != Store::none) {
-      float low, high;
-      load_biases(p, item, group, low, high);
+  // 16-bit outputs of one block by the copy engine: a warpgroup writes them into its staging area as boxes of
+  // kBulkColumns columns, hands them over and goes on; the store ends while the next tile is multiplied.
+  static constexpr int kBulkColumns = kTile.bulk_columns();
+  static constexpr int kBulkRows = kByRows ? 64 : kN;
+
+  // Where the eight columns from 8 * `piece` of a row lie. Rows of 128 bytes are swizzled, as the tensor map says.
+  __device__ static std::uint32_t piece_at(int row, int piece) {
+    constexpr int kPieces = kBulkColumns / 8;
+    const int box = piece / kPieces, inside = piece % kPieces;
+    return static_cast<std::uint32_t>((box * kBulkRows + row) * kPieces * 16 +
+                                      (kPieces == 8 ? inside ^ row % 8 : inside) * 16);
+  }
+
+  // Sums 8 * i to 8 * i + 7 of the thread: 16 of the kN.
+  template <bool kToBf16>
+  __device__ static void stage_codes(std::uint32_t staging, const float (&v)[kRegs], int i) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, matrix = lane / 8;
+    std::uint32_t codes[4];
+    bool nan = false;
 #pragma unroll
-      for (int i = 0; i < kRegs; ++i) v[i] = __fadd_rn(v[i], i % 4 < 2 ? low : high);
+    for (int j = 0; j < 4; ++j) {
+      const float low = v[8 * i + 2 * j], high = v[8 * i + 2 * j + 1];
+      codes[j] = number16x2<kToBf16>(low, high);
+      nan = nan || low != low || high != high;
     }
-    if (p.y_type == Store::bf16)
+    if (nan) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) codes[j] = code16x2<kToBf16>(v[8 * i + 2 * j], v[8 * i + 2 * j + 1]);
+    }
+    if constexpr (kByRows)
+      store_matrix(staging + piece_at(warp * 16 + matrix % 2 * 8 + lane % 8, 2 * i + matrix / 2), codes);
+    else
+      store_matrix_transposed(staging + piece_at(i * 16 + matrix / 2 * 8 + lane % 8, warp * 2 + matrix % 2), codes);
+  }
+
+  __device__ static void store_tile_bulk(const GemmParams& p, const void* y_map, std::uint32_t staging, int group,
+                                         const Item& item, const float (&v)[kRegs]) {
+    const bool leads = threadIdx.x % 128 == 0;
+    const std::uint32_t barrier = 1 + threadIdx.x / 128;
+    if (leads) bulk_wait_read<0>();  // of the last tile
+    named_sync(barrier, 128);
+    if (p.y_type == Store::bf16) {
+#pragma unroll
+      for (int i = 0; i < kN / 16; ++i) stage_codes<true>(staging, v, i);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kN / 16; ++i) stage_codes<false>(staging, v, i);
+    }
+    fence_async_proxy();
+    named_sync(barrier, 128);
+    if (!leads) return;
+    if constexpr (kByRows) {
+#pragma unroll
+      for (int box = 0; box < kN / kBulkColumns; ++box)
+        tensor_store(y_map, item.column + box * kBulkColumns, item.row + group * 64,
+                     staging + static_cast<std::uint32_t>(box * kBulkRows * kBulkColumns * 2));
+    } else {
+      tensor_store(y_map, item.column + group * 64, item.row, staging);
+    }
+    bulk_commit();
+  }
+
+  // Rows of y as warpgroups hold them, element by element: what the copy engine does not store.
+  __device__ static void store_rows(const GemmParams& p, int group, const Item& item, const float (&v)[kRegs]) {
+    const int lane = threadIdx.x % 32;
+    const int row = item.row + group * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4;
+#pragma unroll
+    for (int i = 0; i < kRegs; ++i) {
+      const int r = row + i % 4 / 2 * 8, column = item.column + i / 4 * 8 + lane % 4 * 2 + i % 2;
+      if (r < p.m && column < p.n) store_one(p.y, p.y_type, r * p.y_stride + column, v[i]);
+    }
+  }
+
+  __device__ static void store_tile(const GemmParams& p, const void* y_map, std::uint32_t staging, int group,
+                                    const Item& item, float (&v)[kRegs]) {
+    if (p.bias_type != Store::none) {
+      if constexpr (kByRows) {
+#pragma unroll
+        for (int i = 0; i < kRegs; ++i) {
+          const int column = item.column + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
+          v[i] = __fadd_rn(v[i], column < p.n ? load_bias(p.bias, p.bias_type, column * p.bias_stride) : 0.0f);
+        }
+      } else {
+        float low, high;
+        load_biases(p, item, group, low, high);
+#pragma unroll
+        for (int i = 0; i < kRegs; ++i) v[i] = __fadd_rn(v[i], i % 4 < 2 ? low : high);
+      }
+    }
+    if constexpr (kTile.stores_bulk()) {
+      if (p.bulk_store) {
+        store_tile_bulk(p, y_map, staging, group, item, v);
+        return;
+      }
+    }
+    if constexpr (kByRows) {
+      store_rows(p, group, item, v);
+      return;
+    } else if (p.y_type == Store::bf16)
       store_tile16<true>(p, staging, group, item, v);
     else if (p.y_type == Store::fp16)
       store_tile16<false>(p, staging, group, item, v);

@@ -22,8 +22,10 @@ struct GemmInstance {
 
 std::vector<GemmInstance> gemm_instances_bf16_narrow();
 std::vector<GemmInstance> gemm_instances_bf16_wide();
+std::vector<GemmInstance> gemm_instances_bf16_merging();
 std::vector<GemmInstance> gemm_instances_fp16_narrow();
 std::vector<GemmInstance> gemm_instances_fp16_wide();
+std::vector<GemmInstance> gemm_instances_fp16_merging();
 
 // mma.sync, any strides, sm_80 and later; see gemm_portable.cu. Strides in elements.
 struct PortableOperands {

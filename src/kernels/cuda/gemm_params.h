@@ -11,7 +11,7 @@
 
 namespace batchproof::cuda {
 
-constexpr int kBlockK = 64;  // columns of one shared-memory stage: 128 bytes, the width of the swizzle
+constexpr int kBlockK = 64;  // columns of K of one block in shared memory: 128 bytes, the width of the swizzle
 
 // Dtypes of bias and output inside a kernel.
 enum class Store : int { none, fp32, bf16, fp16 };
@@ -26,6 +26,11 @@ struct KAxis {
   std::int32_t per_slice = 0;
 
   BATCHPROOF_HD std::int32_t segments() const { return slices * per_slice; }
+  // No cut and no end lies inside a block of 64 columns.
+  bool whole_blocks() const {
+    return length % kBlockK == 0 && (segments() <= 1 || segment % kBlockK == 0) &&
+           (slices <= 1 || slice % kBlockK == 0);
+  }
   BATCHPROOF_HD std::int32_t begin(std::int32_t s) const { return s / per_slice * slice + s % per_slice * segment; }
   BATCHPROOF_HD std::int32_t end(std::int32_t s) const {
     const std::int32_t slice_end = (s / per_slice + 1) * slice;
@@ -58,19 +63,17 @@ struct GemmParams {
   std::int32_t cluster_k = 1;  // parts of the reduction axis, merged inside the cluster
   std::int32_t clusters = 0;   // in the grid
   std::int32_t stages = 0;
-  std::int32_t raster = 1;      // groups that neighbours in time walk together
-  std::int32_t extra_sums = 0;  // buffers of segment sums beside the stages
+  std::int32_t deep = 1;          // blocks of 64 columns of K in a stage
+  std::int32_t whole_blocks = 0;  // K and its cuts are multiples of 64: a copy may take several blocks
+  std::int32_t bulk_store = 0;    // the copy engine stores the tile
+  std::int32_t prefetch = 0;      // stages of the weight that go into the L2 before the prior kernel has ended
+  std::int32_t raster = 1;        // groups that neighbours in time walk together
+  std::int32_t extra_sums = 0;    // buffers of segment sums beside the stages
   std::int32_t keep_weights = 0;
   std::int32_t step = 64;          // columns of y that a block's tile really covers; a multiple of 8
   std::int32_t x_rows = 0;         // rows of x that a stage receives; fewer than the tile's where y has fewer
   std::int32_t weights_ready = 0;  // the weight was complete before the prior kernel of the stream began
 };
-
-// Blocks of one kernel that share a processor at least: two where their registers allow it.
-BATCHPROOF_HD constexpr int gemm_blocks_per_sm(int rows, int groups, bool tree) {
-  const int live = rows / 2 * (2 + (tree ? 4 : 0));
-  return live <= (groups == 2 ? 32 : 120) ? 2 : 1;
-}
 
 // Shared memory of one block, offsets from a 1024-byte boundary.
 struct GemmLayout {
@@ -79,19 +82,47 @@ struct GemmLayout {
 
 constexpr std::int32_t kMostMergedRows = 128;  // wider tiles walk all of K in one block
 constexpr std::int32_t kMaxSources = 64;       // segment sums that one merge may read
-constexpr std::int32_t kStagingBytes = 9216;   // per warpgroup: two buffers of 32 rows of 144 bytes
 
-// step: columns of y; rows: rows of y; groups: warpgroups of 64 columns. A tensor-core read of 64 weight rows runs past
-// a stage that holds fewer; what lies there belongs to columns that nobody stores, and the staging area keeps the last
-// such read inside.
-BATCHPROOF_HD constexpr GemmLayout gemm_layout(std::int32_t step, std::int32_t rows, std::int32_t groups,
+// A tile as kernels are compiled for it.
+struct GemmTile {
+  int n = 0;       // wgmma's N
+  int groups = 0;  // consumer warpgroups, 64 on wgmma's other side each; 1 to 3
+  bool tree = false;
+  bool one = false;      // one accumulator set: for a reduction of one segment
+  bool by_rows = false;  // rows of y are the 64-row side and columns its N; else the other way round
+  constexpr bool operator==(const GemmTile&) const = default;
+
+  BATCHPROOF_HD constexpr int rows() const { return by_rows ? 64 * groups : n; }
+  // Of y, at most: where columns are the 64-row side, a block may cover any multiple of eight up to it.
+  BATCHPROOF_HD constexpr int columns() const { return by_rows ? n : 64 * groups; }
+  // Accumulators of a thread that live at once.
+  BATCHPROOF_HD constexpr int live_registers() const { return n / 2 * (one ? 1 : 2 + (tree ? 4 : 0)); }
+  // Whether consumers need more registers than an even share: then the producer is a warpgroup that gives some up.
+  BATCHPROOF_HD constexpr bool moves_registers() const {
+    return (groups == 2 && live_registers() > 120) || (groups == 3 && live_registers() > 72);
+  }
+  // Blocks of one kernel that share a processor at least: two where their registers allow it.
+  BATCHPROOF_HD constexpr int blocks_per_sm() const {
+    return live_registers() <= (groups == 1 ? 120 : groups == 2 ? 32 : 0) ? 2 : 1;
+  }
+  // The copy engine stores tiles of so many rows.
+  BATCHPROOF_HD constexpr bool stores_bulk() const { return by_rows || n >= 64; }
+  // Columns of y that one bulk store takes: a divisor of the warpgroup's, 128 bytes at most.
+  BATCHPROOF_HD constexpr int bulk_columns() const { return !by_rows || n % 64 == 0 ? 64 : n % 48 == 0 ? 48 : 56; }
+  // A warpgroup's 64 x n outputs of 16 bits; or two buffers of 32 rows of 144 bytes. A multiple of 1024.
+  BATCHPROOF_HD constexpr int staging_bytes() const { return n * 128 > 9216 ? n * 128 : 9216; }
+};
+
+// step: columns of y. A tensor-core read of 64 rows of an operand runs past a stage that holds fewer; what lies there
+// belongs to outputs that nobody stores, and the staging area keeps the last such read inside.
+BATCHPROOF_HD constexpr GemmLayout gemm_layout(const GemmTile& tile, std::int32_t step, std::int32_t deep,
                                                std::int32_t stages, std::int32_t extra_sums) {
   GemmLayout l{};
-  l.stage_bytes = (step + rows) * kBlockK * 2;
-  l.sum_bytes = rows * 64 * groups * 4;
+  l.stage_bytes = (step + tile.rows()) * kBlockK * 2 * deep;
+  l.sum_bytes = tile.n * 64 * tile.groups * 4;
   l.sums = stages * l.stage_bytes;
   l.staging = l.sums + extra_sums * l.sum_bytes;
-  l.barriers = l.staging + groups * kStagingBytes;
+  l.barriers = l.staging + tile.groups * tile.staging_bytes();
   l.sources = l.barriers + stages * 16;
   l.total = l.sources + kMaxSources * 4;
   return l;

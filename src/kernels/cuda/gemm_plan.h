@@ -16,9 +16,12 @@
 
 namespace batchproof::cuda {
 
-// Segment length of the chain schedule for BF16 and FP16, a constant (C1). Long enough that the FP32 merge of two
-// accumulator sets is about 1.5 % of the tensor-core time, short enough that a few rows keep every processor busy.
-constexpr std::int64_t kCudaGemmSegment = 2048;
+// The chain schedule of BF16 and FP16: as few equal segments as keep each within this length, a constant (C1). One
+// segment needs one accumulator set, so that many rows have the widest tiles; and a few rows need no more: their tiles
+// are eight columns wide where it takes that to keep every processor busy (bench/records/README.md).
+constexpr std::int64_t kCudaGemmSegment = 8192;
+Result<Schedule> cuda_gemm_schedule(std::int64_t k);
+constexpr std::int64_t kCudaTreeSegment = 2048;  // of the chain inside a slice of the tree
 
 struct GemmDevice {
   int processors = 132;
@@ -35,25 +38,18 @@ struct GemmShape {
   bool weight_mn = false;
 };
 
-// The compiled part of a plan.
-struct GemmTile {
-  int rows = 0;    // of y: wgmma's N
-  int groups = 0;  // consumer warpgroups, 64 columns of y each
-  bool tree = false;
-  bool one = false;  // one accumulator set: for a reduction of one segment
-  bool operator==(const GemmTile&) const = default;
-};
-
 struct GemmPlan {
   GemmTile tile;
   int cluster_n = 1;
   int cluster_k = 1;
-  int step = 64;   // columns of y per block: at most 64 * groups, fewer to spread few tiles evenly
+  int step = 64;   // columns of y per block: at most the tile's, fewer to spread few tiles evenly
   int blocks = 1;  // of one processor
   int stages = 0;
   int extra_sums = 0;
   int raster = 8;
-  std::string name() const;  // "r64c128 n2k4 s6"
+  int deep = 1;              // blocks of 64 columns of K in a stage
+  int prefetch = 0;          // stages of the weight that go into the L2 before the prior kernel has ended
+  std::string name() const;  // "128x144 by rows n1k1 b1s6x1": rows x columns, clusters, blocks, stages, deep
 };
 
 // The schedule as kernels walk it. Fails where segments are not whole steps of 16 columns, or the axis is too long.
@@ -61,6 +57,9 @@ Result<KAxis> kernel_axis(const Schedule& schedule);
 
 // Every tile that is compiled for a way of storing the weight.
 const std::vector<GemmTile>& gemm_tiles(bool weight_mn);
+
+// Fills in the stages and buffers of a plan whose other members are given; false where it does not fit the device.
+bool complete_gemm_plan(GemmPlan* plan, const GemmShape& shape, const GemmDevice& device);
 
 // Every plan that fits the device, for benchmarks and for tests that compare their bytes; never empty.
 std::vector<GemmPlan> gemm_plans(const GemmShape& shape, const GemmDevice& device);

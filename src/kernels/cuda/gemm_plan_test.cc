@@ -10,12 +10,12 @@
 namespace batchproof::cuda {
 namespace {
 
-KAxis chain(std::int64_t k) { return *kernel_axis(*Schedule::make(k, ChainPolicy{kCudaGemmSegment})); }
-KAxis tree(std::int64_t k) { return *kernel_axis(*Schedule::make(k, TreePolicy{16, 16, kCudaGemmSegment})); }
+KAxis chain(std::int64_t k) { return *kernel_axis(*cuda_gemm_schedule(k)); }
+KAxis tree(std::int64_t k) { return *kernel_axis(*Schedule::make(k, TreePolicy{16, 16, kCudaTreeSegment})); }
 
 TEST(KernelAxis, AgreesWithTheSchedule) {
   for (const std::int64_t k : {1, 15, 16, 1000, 1024, 1025, 7168, 65536}) {
-    const Schedule schedule = *Schedule::make(k, ChainPolicy{kCudaGemmSegment});
+    const Schedule schedule = *cuda_gemm_schedule(k);
     const KAxis axis = *kernel_axis(schedule);
     ASSERT_EQ(axis.segments(), static_cast<int>(schedule.segments().size()));
     for (int s = 0; s < axis.segments(); ++s) {
@@ -23,7 +23,7 @@ TEST(KernelAxis, AgreesWithTheSchedule) {
       EXPECT_EQ(axis.end(s), schedule.segments()[static_cast<std::size_t>(s)].end);
     }
   }
-  const Schedule schedule = *Schedule::make(65536, TreePolicy{16, 16, kCudaGemmSegment});
+  const Schedule schedule = *Schedule::make(65536, TreePolicy{16, 16, kCudaTreeSegment});
   const KAxis axis = *kernel_axis(schedule);
   EXPECT_EQ(axis.slices, 16);
   EXPECT_EQ(axis.per_slice, 2);
@@ -66,13 +66,13 @@ TEST(GemmPlan, EveryPlanFitsTheDevice) {
           const auto plans = gemm_plans(shape, device);
           ASSERT_FALSE(plans.empty()) << m << " " << n << " " << axis.length;
           for (const GemmPlan& plan : plans) {
-            const GemmLayout l = gemm_layout(plan.step, plan.tile.rows, plan.tile.groups, plan.stages, plan.extra_sums);
+            const GemmLayout l = gemm_layout(plan.tile, plan.step, plan.deep, plan.stages, plan.extra_sums);
             EXPECT_LE(l.total + 1024, device.block_shared_bytes) << plan.name();
             EXPECT_LE(plan.blocks * (l.total + 2048), device.processor_shared_bytes) << plan.name();
             EXPECT_GE(plan.stages, 3) << plan.name();
             EXPECT_EQ(plan.step % 8, 0) << plan.name();
-            EXPECT_LE(plan.step, 64 * plan.tile.groups) << plan.name();
-            EXPECT_GT(plan.step, 64 * (plan.tile.groups - 1)) << plan.name();  // a whole warpgroup idle is a mistake
+            EXPECT_LE(plan.step, plan.tile.columns()) << plan.name();
+            EXPECT_GT(plan.step, plan.tile.columns() - 64) << plan.name();  // a whole warpgroup idle is a mistake
             EXPECT_LE(plan.cluster_n * plan.cluster_k, 8) << plan.name();
             EXPECT_EQ(plan.tile.tree, axis.slices > 1) << plan.name();
             EXPECT_GT(gemm_plan_cost(plan, shape, device), 0) << plan.name();
@@ -90,15 +90,41 @@ TEST(GemmPlan, FollowsTheBatch) {
   EXPECT_GE(names.size(), 3u);
 }
 
+std::int64_t blocks_of(const GemmPlan& plan, std::int64_t m, std::int64_t n) {
+  return (m + plan.tile.rows() - 1) / plan.tile.rows() * ((n + plan.step - 1) / plan.step) * plan.cluster_k;
+}
+
 TEST(GemmPlan, UsesTheWholeDeviceForFewRows) {
-  // One block per tile would leave most processors idle here.
-  const GemmPlan plan = choose_gemm_plan({1, 2112, chain(7168), false}, {});
-  const std::int64_t blocks = (2112 + plan.step - 1) / plan.step * plan.cluster_k;
-  EXPECT_GE(blocks, 100) << plan.name();
+  // Tiles of 64 columns would be 288: two rounds on every processor and a third on 24 of them.
+  const GemmPlan plan = choose_gemm_plan({1, 18432, chain(7168), false}, {});
+  const std::int64_t blocks = blocks_of(plan, 1, 18432);
+  const std::int64_t rounds = (blocks + 131) / 132;
+  EXPECT_GE(blocks, rounds * 125) << plan.name();
+}
+
+TEST(GemmPlan, DividesTheColumnsEvenly) {
+  // One round of 128 tiles of 144 columns, in place of 144 tiles of 128.
+  const GemmPlan plan = choose_gemm_plan({128, 18432, chain(7168), false}, {});
+  EXPECT_EQ(blocks_of(plan, 128, 18432), 128) << plan.name();
+  EXPECT_TRUE(plan.tile.by_rows) << plan.name();
+}
+
+TEST(GemmSchedule, HasAsFewEqualSegmentsAsItsLengthAllows) {
+  EXPECT_EQ(cuda_gemm_schedule(0)->segments().size(), 0u);
+  EXPECT_EQ(cuda_gemm_schedule(8192)->segments().size(), 1u);
+  for (const std::int64_t k : {8193, 9000, 16384, 28672, 65536}) {
+    const Schedule schedule = *cuda_gemm_schedule(k);
+    EXPECT_EQ(static_cast<std::int64_t>(schedule.segments().size()), (k + kCudaGemmSegment - 1) / kCudaGemmSegment);
+    for (const Segment& s : schedule.segments()) {
+      EXPECT_LE(s.end - s.begin, kCudaGemmSegment);
+      EXPECT_EQ(s.begin % kBlockK, 0);
+      EXPECT_GE(s.end - s.begin, (schedule.segments().front().end - schedule.segments().front().begin) * 9 / 10);
+    }
+  }
 }
 
 TEST(GemmPlan, SumsOfAPartDoNotOverlap) {
-  const GemmLayout l = gemm_layout(128, 128, 2, 6, 3);
+  const GemmLayout l = gemm_layout({128, 2}, 128, 1, 6, 3);
   for (int count = 1; count <= 5; ++count) {
     std::set<int> offsets;
     for (int b = 0; b < count; ++b) {

@@ -18,6 +18,7 @@ Result<Schedule> schedule_of(const CudaLinearPlan& plan, const CudaGemmCall& cal
   if (other_segment > 0) return Schedule::make(call.k, ChainPolicy{other_segment});
   if (plan.slices > 0) return Schedule::make(call.k, TreePolicy{plan.slices, kAtom, plan.segment});
   if (plan.segment == 0) return fast_gemm_schedule(call);
+  if (plan.segment == kCudaGemmSegment) return cuda_gemm_schedule(call.k);
   return Schedule::make(call.k, ChainPolicy{plan.segment});
 }
 

@@ -15,7 +15,8 @@ namespace batchproof::cuda {
 
 // How an implementation multiplies: its order of summation and its path. What its id says.
 struct CudaLinearPlan {
-  std::int64_t segment = kCudaGemmSegment;  // columns of K; 0: follows the batch (fast mode)
+  std::int64_t segment = kCudaGemmSegment;  // columns of K; 0: follows the batch (fast mode);
+                                            // kCudaGemmSegment: equal ones up to it
   std::int64_t slices = 0;                  // of the tree; 0: a chain
   int generation = 9;                       // major compute capability
   bool portable = false;                    // mma.sync in place of wgmma

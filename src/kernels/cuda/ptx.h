@@ -64,23 +64,43 @@ __device__ inline void tensor_map_prefetch(const void* map) {
 constexpr std::uint64_t kEvictFirst = 0x12F0000000000000u;
 constexpr std::uint64_t kEvictLast = 0x14F0000000000000u;
 
-__device__ inline void tensor_load(std::uint32_t to, const void* map, std::int32_t x, std::int32_t y,
+__device__ inline void tensor_load(std::uint32_t to, const void* map, std::int32_t x, std::int32_t y, std::int32_t z,
                                    std::uint32_t barrier, std::uint64_t hint) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-      "l"(map), "r"(x), "r"(y), "r"(barrier), "l"(hint)
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "l"(hint)
       : "memory");
 }
 
 // The same bytes to the same offset of every block in `mask`; each block's own barrier counts them.
 __device__ inline void tensor_load_multicast(std::uint32_t to, const void* map, std::int32_t x, std::int32_t y,
-                                             std::uint32_t barrier, std::uint16_t mask, std::uint64_t hint) {
+                                             std::int32_t z, std::uint32_t barrier, std::uint16_t mask,
+                                             std::uint64_t hint) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
-      "[%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(to),
-      "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(mask), "l"(hint)
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %4}], [%5], %6, %7;" ::"r"(to),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(mask), "l"(hint)
       : "memory");
+}
+
+// Into the L2 alone. No reader can see an old value through it: the L2 is where writes meet.
+__device__ inline void tensor_prefetch(const void* map, std::int32_t x, std::int32_t y, std::int32_t z) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(map), "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+
+// From shared memory to a 2-D tensor; what lies outside the tensor is not written.
+__device__ inline void tensor_store(const void* map, std::int32_t x, std::int32_t y, std::uint32_t from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(x), "r"(y),
+               "r"(from)
+               : "memory");
+}
+__device__ inline void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Until at most `kPending` of this thread's groups still read shared memory.
+template <int kPending>
+__device__ inline void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
 // Orders ordinary writes to shared memory before the copy engine's and the tensor core's accesses.
@@ -159,6 +179,13 @@ __device__ inline std::uint64_t matrix_descriptor(std::uint32_t address, std::ui
 __device__ inline void store_matrix_transposed(std::uint32_t address, const std::uint32_t (&v)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v[0]),
                "r"(v[1]), "r"(v[2]), "r"(v[3])
+               : "memory");
+}
+
+// The same, not transposed.
+__device__ inline void store_matrix(std::uint32_t address, const std::uint32_t (&v)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v[0]), "r"(v[1]),
+               "r"(v[2]), "r"(v[3])
                : "memory");
 }
 

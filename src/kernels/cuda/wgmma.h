@@ -46,10 +46,18 @@ constexpr int mma_k(MmaType type) {
   BP_REGS_32       \
   ", "             \
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define BP_REGS_56 \
+  BP_REGS_48       \
+  ", "             \
+  "%48, %49, %50, %51, %52, %53, %54, %55"
 #define BP_REGS_64 \
   BP_REGS_48       \
   ", "             \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define BP_REGS_72 \
+  BP_REGS_64       \
+  ", "             \
+  "%64, %65, %66, %67, %68, %69, %70, %71"
 #define BP_REGS_88                                                                                       \
   BP_REGS_64                                                                                             \
   ", "                                                                                                   \
@@ -77,7 +85,9 @@ constexpr int mma_k(MmaType type) {
 #define BP_LIST_24(c) BP_D16(c, 0), BP_D8(c, 16)
 #define BP_LIST_32(c) BP_D32(c, 0)
 #define BP_LIST_48(c) BP_D32(c, 0), BP_D16(c, 32)
+#define BP_LIST_56(c) BP_D32(c, 0), BP_D16(c, 32), BP_D8(c, 48)
 #define BP_LIST_64(c) BP_D64(c, 0)
+#define BP_LIST_72(c) BP_D64(c, 0), BP_D8(c, 64)
 #define BP_LIST_88(c) BP_D64(c, 0), BP_D16(c, 64), BP_D8(c, 80)
 #define BP_LIST_96(c) BP_D64(c, 0), BP_D32(c, 64)
 #define BP_LIST_128(c) BP_D64(c, 0), BP_D64(c, 64)
@@ -153,7 +163,9 @@ BP_DEFINE_WGMMA(32, 16, 16, 17, 18, 19, 20, 21);
 BP_DEFINE_WGMMA(48, 24, 24, 25, 26, 27, 28, 29);
 BP_DEFINE_WGMMA(64, 32, 32, 33, 34, 35, 36, 37);
 BP_DEFINE_WGMMA(96, 48, 48, 49, 50, 51, 52, 53);
+BP_DEFINE_WGMMA(112, 56, 56, 57, 58, 59, 60, 61);
 BP_DEFINE_WGMMA(128, 64, 64, 65, 66, 67, 68, 69);
+BP_DEFINE_WGMMA(144, 72, 72, 73, 74, 75, 76, 77);
 BP_DEFINE_WGMMA(176, 88, 88, 89, 90, 91, 92, 93);
 BP_DEFINE_WGMMA(192, 96, 96, 97, 98, 99, 100, 101);
 BP_DEFINE_WGMMA(256, 128, 128, 129, 130, 131, 132, 133);
@@ -172,6 +184,10 @@ BP_DEFINE_WGMMA(256, 128, 128, 129, 130, 131, 132, 133);
 #undef BP_LIST_32
 #undef BP_REGS_48
 #undef BP_LIST_48
+#undef BP_REGS_56
+#undef BP_LIST_56
+#undef BP_REGS_72
+#undef BP_LIST_72
 #undef BP_REGS_64
 #undef BP_LIST_64
 #undef BP_REGS_88
