@@ -44,6 +44,26 @@ class CliRun : public ProgramTest {
   }
 };
 
+// Counts fix the number of ranks, so each case runs on one of the three: with a shared expert, without, and the mirror.
+TEST_F(CliRun, FieldCasesOfTheGroupedOperatorsRun) {
+  const std::string report = path("report.json");
+  const Outcome outcome = run({"check", "--ranks", "2,4,8", "--perf", "off", "--json", report,
+                               std::string(BATCHPROOF_TEST_DATA) + "/atk_grouped.json"});
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_EQ(last_line(outcome.out), "3 passed, 0 failed, 6 skipped");
+  const json parsed = json::parse(file_text(report));
+  std::map<std::string, std::vector<std::string>> ports;  // of the cells that ran
+  for (const json& cell : parsed.at("cells")) {
+    if (cell.at("verdict") == "skipped") continue;
+    EXPECT_EQ(cell.at("relations").size(), 6u);
+    for (const json& relation : cell.at("relations")) EXPECT_EQ(relation.at("verdict"), "pass") << relation;
+    for (const json& port : cell.at("digests")) ports[cell.at("axes").at("W")].push_back(port.at("port"));
+  }
+  EXPECT_EQ(ports["8"], (std::vector<std::string>{"gmm_y", "mm_y", "permute_out"}));
+  EXPECT_EQ(ports["2"], std::vector<std::string>{"gmm_y"});  // permuteOutFlag is false
+  EXPECT_EQ(ports["4"], (std::vector<std::string>{"y", "mm_y"}));
+}
+
 TEST_F(CliRun, GoodCellsExitWithZeroAndTheLastLineStandsAlone) {
   const Outcome outcome = run({"check", good()});
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;

@@ -44,8 +44,15 @@ inline Problem problem(const std::string& mode, int world, std::int64_t m, std::
   Problem out;
   out.world = world;
   out.axes = {{"M", m}, {"K", k}, {"N", n}};
-  for (std::uint32_t i = 0; i < table().attr_count; ++i)
-    out.attrs[table().attrs[i].name] = std::string(table().attrs[i].default_value) == "true";
+  for (std::uint32_t i = 0; i < table().attr_count; ++i) {
+    const bp_attr_decl& attr = table().attrs[i];
+    const std::string text = attr.default_value;
+    AttrValue& value = out.attrs[attr.name];
+    value = text == "true";
+    if (attr.type == BP_ATTR_INT) value = static_cast<std::int64_t>(std::stoll(text));
+    if (attr.type == BP_ATTR_FLOAT) value = std::stod(text);
+    if (attr.type == BP_ATTR_STRING) value = text;
+  }
   out.dtypes = mode_dtypes(mode);
   return out;
 }

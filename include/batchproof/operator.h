@@ -169,6 +169,9 @@ typedef struct bp_axis_decl {
   const char* summary;
 } bp_axis_decl;
 
+/* A STRING attribute named `routing` says which experts the rows choose: a comma list with the expert of logical row 0,
+ * 1, ..., counted over all ranks, -1 for a row that meets none. The harness writes such a list, so that an expert stays
+ * with its row wherever the row is; any other text is the operator's own way of routing, which it shows in `locate`. */
 typedef struct bp_attr_decl {
   const char* name;
   bp_attr_type type;
@@ -319,7 +322,8 @@ typedef struct bp_operator {
   /* Optional; NULL: the ports' shapes as written. Fills ndim and shape of every port. */
   bp_status (*infer_shapes)(const bp_problem*, bp_tensor* tensors, char* error, size_t error_size);
   /* Optional; NULL: from the ports' row axis and distribution. All places of logical row `row`; returns how many there
-   * are, writes at most `capacity`. */
+   * are, writes at most `capacity`. A row need not be in every port. A place in a weight that is sharded along its
+   * first axis says which slice the row meets: its expert. */
   size_t (*locate)(const bp_problem*, int64_t row, bp_location*, size_t capacity);
   /* Optional memory of the operator's own; all four or none. Sizes in bytes; copy directions: 0 to device, 1 to host.
    */

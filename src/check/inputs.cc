@@ -335,6 +335,19 @@ Result<Tensor> InputBuilder::weight(const Layout& layout, const PortLayout& port
   return tensor;
 }
 
+Result<Tensor> InputBuilder::equal_weight(const Layout& layout, const PortLayout& port, const Permutation* permutation,
+                                          const Placement& placement) {
+  auto first = weight(layout, port, 0, permutation, placement);
+  if (!first || port.shape[0] == 0) return first;
+  std::vector<std::byte> all(port.bytes());
+  read_all(port, *first, all.data());
+  const std::size_t slice = all.size() / static_cast<std::size_t>(port.shape[0]);
+  for (std::size_t at = slice; at < all.size(); at += slice) std::memcpy(all.data() + at, all.data(), slice);
+  auto tensor = Tensor::make(host_, port, placement);
+  if (tensor) write_all(port, *tensor, all.data());
+  return tensor;
+}
+
 Result<void> InputBuilder::fill_rows(const Layout& layout, const Assignment& rows, const Permutation* permutation,
                                      RunTensors* tensors) {
   std::vector<std::vector<std::int64_t>> sources(layout.ports.size());
@@ -379,7 +392,7 @@ Result<void> InputBuilder::fill_rows(const Layout& layout, const Assignment& row
 }
 
 Result<RunTensors> InputBuilder::build(const Layout& layout, const Assignment& rows, const Permutation* permutation,
-                                       const Placement& placement) {
+                                       const Placement& placement, bool equal_experts) {
   RunTensors tensors;
   tensors.ranks.resize(static_cast<std::size_t>(layout.problem.world));
   for (int rank = 0; rank < layout.problem.world; ++rank) {
@@ -389,7 +402,10 @@ Result<RunTensors> InputBuilder::build(const Layout& layout, const Assignment& r
         continue;
       }
       const bool shared = !port.is_output() && !port.carries_rows();
-      auto tensor = shared ? weight(layout, port, rank, permutation, placement) : Tensor::make(host_, port, placement);
+      const bool equal = equal_experts && port.sharded_by_experts();
+      auto tensor = !shared ? Tensor::make(host_, port, placement)
+                    : equal ? equal_weight(layout, port, permutation, placement)
+                            : weight(layout, port, rank, permutation, placement);
       if (!tensor) return tl::unexpected(tensor.error());
       tensors.ranks[rank].push_back(*std::move(tensor));
     }

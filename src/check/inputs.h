@@ -25,6 +25,8 @@ struct RowIdentity {
   std::uint64_t seed = 0;
   double magnitude = 1.0;
   std::optional<Poison> poison;
+  // Of operators whose rows choose: the expert, counted over all ranks, -1 for none. Nothing: drawn from the row.
+  std::optional<std::int64_t> expert = std::nullopt;
 
   bool operator==(const RowIdentity&) const = default;
 };
@@ -51,9 +53,9 @@ class InputBuilder {
   // Reads the captured tensors of `file` recipes; before the first build.
   Result<void> load_captured();
 
-  // Inputs filled, outputs holding placement.fill.
+  // Inputs filled, outputs holding placement.fill. `equal_experts`: all experts have the weights of the first.
   Result<RunTensors> build(const Layout& layout, const Assignment& rows, const Permutation* permutation = nullptr,
-                           const Placement& placement = {});
+                           const Placement& placement = {}, bool equal_experts = false);
 
  private:
   using Row = ContentCache::Bytes;
@@ -61,6 +63,9 @@ class InputBuilder {
   FillRequest request_for(const PortLayout& port, std::uint64_t seed, std::uint64_t base_seed) const;
   Result<Tensor> weight(const Layout& layout, const PortLayout& port, int rank, const Permutation* permutation,
                         const Placement& placement);
+  // The weights of the first expert for all of them.
+  Result<Tensor> equal_weight(const Layout& layout, const PortLayout& port, const Permutation* permutation,
+                              const Placement& placement);
   // What the bytes of a port follow from, but for row and seed.
   std::string content_name(const Layout& layout, const PortLayout& port);
   // The weight over all ranks, row-major.

@@ -95,6 +95,10 @@ bool PortLayout::rows_contiguous() const {
   return true;
 }
 
+bool PortLayout::sharded_by_experts() const {
+  return present() && !is_output() && rows < 0 && port->distribution == BP_SHARDED && port->sharded_axis == 0;
+}
+
 bool PortLayout::order_exact() const { return exact_inputs || declared_exact(); }
 
 std::vector<const PortLayout*> Layout::outputs() const {
@@ -130,13 +134,34 @@ std::vector<bp_location> Layout::locations(OperatorHost& host, std::int64_t posi
   return list;
 }
 
+std::int64_t Layout::experts() const {
+  const auto attr = problem.attrs.find(kRoutingAttr);
+  if (attr == problem.attrs.end() || !std::holds_alternative<std::string>(attr->second)) return 0;
+  for (const PortLayout& port : ports) {
+    if (port.holds_experts()) return port.shape[0] * problem.world;
+  }
+  return 0;
+}
+
+std::int64_t Layout::expert_of(OperatorHost& host, std::int64_t position) const {
+  for (const bp_location& place : locations(host, position)) {
+    const PortLayout& port = ports[place.port];
+    if (port.holds_experts()) return place.rank * port.shape[0] + place.index;
+  }
+  return -1;
+}
+
+Result<std::int64_t> logical_rows(const bp_operator& table, const Problem& problem) {
+  auto rows = Expression::parse(table.rows);
+  if (!rows) return tl::unexpected(rows.error());
+  return rows->evaluate(axis_lookup(problem));
+}
+
 Result<Layout> make_layout(OperatorHost& host, const Problem& problem) {
   const bp_operator& table = host.table();
   Layout layout;
   layout.problem = problem;
-  auto rows = Expression::parse(table.rows);
-  if (!rows) return tl::unexpected(rows.error());
-  auto row_count = rows->evaluate(axis_lookup(problem));
+  const auto row_count = logical_rows(table, problem);
   if (!row_count) return tl::unexpected(row_count.error());
   layout.rows = *row_count;
   auto tensors = host.shapes(problem);

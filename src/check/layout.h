@@ -44,6 +44,9 @@ struct PortLayout {
   bool exact_inputs = false;              // an output of inputs that sum exactly in any order
   // Whether the output itself is declared exact: it holds integers or moved data.
   bool declared_exact() const { return (port->order_exact_dtypes & BP_DTYPE_BIT(dtype)) != 0; }
+  // Whether a weight, or its scale, may hold one slice per expert.
+  bool sharded_by_experts() const;
+  bool holds_experts() const { return sharded_by_experts() && port->kind == BP_WEIGHT; }
   // Whether no reduction order can move bytes of this output.
   bool order_exact() const;
 };
@@ -56,11 +59,21 @@ struct Layout {
   std::int64_t row_block() const;
   // Every place of logical position p: for all ports that carry rows.
   std::vector<bp_location> locations(OperatorHost& host, std::int64_t position) const;
+  // Experts over all ranks among which a row of the operator chooses; 0: rows choose none.
+  std::int64_t experts() const;
+  // The expert that logical position p meets, counted over all ranks; -1: none.
+  std::int64_t expert_of(OperatorHost& host, std::int64_t position) const;
   // Outputs that are present.
   std::vector<const PortLayout*> outputs() const;
 };
 
+// Logical output rows of a problem over all ranks.
+Result<std::int64_t> logical_rows(const bp_operator& table, const Problem& problem);
+
 Result<Layout> make_layout(OperatorHost& host, const Problem& problem);
+
+// The attribute by which the harness tells an operator which experts its rows choose.
+constexpr const char* kRoutingAttr = "routing";
 
 // The same logical problem on another number of ranks: every axis along which a port is sharded is divided anew. Fails
 // where it does not divide or the operator refuses the result.

@@ -27,6 +27,7 @@ struct RelationFinding {
 struct Relation {
   std::uint32_t bit;
   Witness::Kind witness;
+  bool order_too;  // a leak relation that finds faults of order as well: both must be able to show
   Result<RelationFinding> (*check)(CellSession& session);
 };
 
@@ -41,6 +42,7 @@ Result<RelationFinding> check_batch_size(CellSession& session);
 Result<RelationFinding> check_world_size(CellSession& session);
 Result<RelationFinding> check_comm_mode(CellSession& session);
 Result<RelationFinding> check_poison(CellSession& session);
+Result<RelationFinding> check_routing(CellSession& session);
 Result<RelationFinding> check_alignment(CellSession& session);
 Result<RelationFinding> check_threads(CellSession& session);
 Result<RelationFinding> check_history(CellSession& session);

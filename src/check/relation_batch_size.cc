@@ -55,6 +55,7 @@ Result<RelationFinding> check_batch_size(CellSession& session) {
   for (const std::int64_t size : sizes) {
     Variant variant = session.same();
     variant.problem.axes[table.row_count_axis] = size;
+    variant.problem = session.routed(variant.problem);
     // A size that the operator does not accept (a multiple of 128, say) is no size of it.
     if (!session.host().validate(variant.problem)) continue;
     auto layout = make_layout(session.host(), variant.problem);

@@ -24,6 +24,7 @@ std::int64_t unseen_size(CellSession& session, const Variant& like) {
     if (std::find(used.begin(), used.end(), size) != used.end()) continue;
     Problem problem = like.problem;
     problem.axes[table.row_count_axis] = size;
+    problem = session.routed(problem);
     if (session.host().validate(problem)) return size;
   }
   return -1;
@@ -51,6 +52,7 @@ Result<RelationFinding> check_history(CellSession& session) {
   const std::int64_t size = unseen_size(session, other);
   if (size > 0) {
     other.problem.axes[table.row_count_axis] = size;
+    other.problem = session.routed(other.problem);
     auto layout = make_layout(session.host(), other.problem);
     if (!layout) return tl::unexpected(layout.error());
     other.rows = session.assignment(layout->rows);

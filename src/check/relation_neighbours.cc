@@ -35,7 +35,8 @@ Result<RelationFinding> check_neighbours(CellSession& session) {
       const std::uint64_t seed = session.variant_seed(v);
       for (std::size_t row = 0; row < variant.rows.size(); ++row) {
         if (static_cast<std::int64_t>(row) == target) continue;
-        variant.rows[row] = RowIdentity{row, seed, neighbour_magnitude(seed, row), {}};
+        variant.rows[row].seed = seed;
+        variant.rows[row].magnitude = neighbour_magnitude(seed, row);
       }
       auto changed = session.run(variant);
       if (!changed) return tl::unexpected(changed.error());
@@ -43,13 +44,13 @@ Result<RelationFinding> check_neighbours(CellSession& session) {
                           fmt::format("the other rows from seed {}, magnitudes 1e-4 to 1e4", seed),
                           &finding.comparison);
       for (const PortLayout* port : session.base().layout.outputs()) {
-        const std::int64_t moved = session.rows_moved(*changed, *port, target);
+        const CellSession::Moved moved = session.rows_moved(*changed, *port, target);
         auto [slot, fresh] = finding.leak.try_emplace(port->index);
         Witness& witness = slot->second;
-        if (fresh || moved < witness.rows_moved) {
+        if (fresh || moved < witness) {
           witness.kind = Witness::Kind::leak;
-          witness.rows_moved = moved;
-          witness.rows_total = session.rows() - 1;
+          witness.rows_moved = moved.rows;
+          witness.rows_total = moved.total;
           witness.how = "neighbours re-seeded";
           witness.port = port->port->name;
         }

@@ -46,13 +46,13 @@ Result<RelationFinding> check_poison(CellSession& session) {
                           fmt::format("the other rows, padding, workspace and stale outputs are {}", filling.name),
                           &finding.comparison);
       for (const PortLayout* port : session.base().layout.outputs()) {
-        const std::int64_t moved = session.rows_moved(*poisoned, *port, target);
+        const CellSession::Moved moved = session.rows_moved(*poisoned, *port, target);
         auto [slot, fresh] = finding.leak.try_emplace(port->index);
         Witness& witness = slot->second;
-        if (!fresh && moved >= witness.rows_moved) continue;
+        if (!fresh && !(moved < witness)) continue;
         witness.kind = Witness::Kind::leak;
-        witness.rows_moved = moved;
-        witness.rows_total = session.rows() - 1;
+        witness.rows_moved = moved.rows;
+        witness.rows_total = moved.total;
         witness.how = "neighbours poisoned";
         witness.port = port->port->name;
       }

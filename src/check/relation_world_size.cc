@@ -18,7 +18,7 @@ Result<RelationFinding> check_world_size(CellSession& session) {
   int worlds_run = 0;
   for (const int world : {1, 2, 3, 4, 8, 16}) {
     if (world == problem.world) continue;
-    auto other = with_world(session.host(), problem, world);
+    auto other = with_world(session.host(), session.routed(problem), world);
     if (!other) continue;  // does not divide, or the operator does not accept this world
     auto layout = make_layout(session.host(), *other);
     if (!layout) return tl::unexpected(layout.error());

@@ -146,6 +146,15 @@ RelationResult run_relation(const Relation& relation, CellSession& session) {
   } else {
     result.witness = judge_leak(finding->leak, &dead);
   }
+  if (relation.order_too && dead.empty()) {
+    const auto order = judge_order(session, &dead);
+    if (!order) {
+      result.verdict = Verdict::error;
+      result.reason = order.error().message;
+      return result;
+    }
+    if (!dead.empty()) result.witness = *order;
+  }
   if (result.bytes_differing > 0) {
     result.verdict = Verdict::violation;
   } else if (!dead.empty() || result.bytes_compared == 0) {

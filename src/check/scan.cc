@@ -85,6 +85,7 @@ class AnyScanner final : public Scanner {
     }
     Variant variant = session_.same();
     variant.problem.axes[host_.table().row_count_axis] = size;
+    variant.problem = session_.routed(variant.problem);
     auto layout = make_layout(host_, variant.problem);
     if (!layout) return tl::unexpected(layout.error());
     variant.rows.clear();
@@ -274,7 +275,25 @@ struct PortState {
 };
 
 // Adds the picture of `size`; returns the flip, if it is one.
+// A row need not be in every output (a shared expert's rows): where a size does not show a victim, it is as before;
+// where it is shown for the first time, it was so all along.
+void fill_unseen(PortState& state) {
+  for (std::size_t victim = 0; victim < state.before.size(); ++victim) {
+    if (!state.now[victim]) state.now[victim] = state.before[victim];
+    if (!state.now[victim] || state.before[victim]) continue;
+    decltype(state.classes) filled;
+    for (const auto& [picture, bit_class] : state.classes) {
+      Picture seen = picture;
+      seen[victim] = state.now[victim];
+      filled.emplace(std::move(seen), bit_class);
+    }
+    state.classes = std::move(filled);
+    state.before[victim] = state.now[victim];
+  }
+}
+
 std::optional<ScanFlip> close_size(PortState& state, std::int64_t size, std::int64_t previous) {
+  fill_unseen(state);
   const auto found = state.classes.try_emplace(state.now, static_cast<int>(state.classes.size())).first;
   std::optional<ScanFlip> flip;
   auto& intervals = state.result.intervals;
@@ -380,8 +399,9 @@ Result<ScanResult> scan_rows(const Cell& asked, OperatorHost& host, const ScanOp
   }
 
   std::map<std::uint32_t, PortState> ports;
-  Cell cell = asked;
-  auto recipes = choose_and_witness(witness_cell(asked, options, accepted), host, options, &ports, &result);
+  // The asked cell may have a size that the operator does not accept.
+  Cell cell = witness_cell(asked, options, accepted);
+  auto recipes = choose_and_witness(cell, host, options, &ports, &result);
   if (!recipes) return tl::unexpected(recipes.error());
   cell.recipes = *std::move(recipes);
 

@@ -61,6 +61,7 @@ bp_status run(const bp_context* context, const bp_tensor* tensors) {
   const Way& way = *static_cast<const Way*>(context->implementation->data);
   const std::int64_t m = bp_axis_value(context->problem, "M");
   const std::int64_t k = bp_axis_value(context->problem, "K");
+  if (validate(context->problem, context->error, context->error_size) != BP_OK) return BP_INVALID;
   const auto* x = static_cast<const float*>(tensors[0].data);
   const auto* w = static_cast<const float*>(tensors[1].data);
   auto* y = static_cast<float*>(tensors[2].data);
@@ -103,6 +104,25 @@ const bp_operator kDot = [] {
   return table;
 }();
 
+// The output `first` holds the even rows alone.
+size_t locate_even_rows(const bp_problem* problem, std::int64_t row, bp_location* places, size_t capacity) {
+  const std::int64_t rows = bp_axis_value(problem, "M");
+  size_t count = 0;
+  for (const std::uint32_t port : {0u, 2u, 3u}) {
+    if (port == 3 && row % 2 == 1) continue;
+    if (count < capacity) places[count] = {port, static_cast<std::int32_t>(row / rows), row % rows};
+    ++count;
+  }
+  return count;
+}
+
+const bp_operator kHalf = [] {
+  bp_operator table = kDot;
+  table.name = "half";
+  table.locate = locate_even_rows;
+  return table;
+}();
+
 Cell make_cell(const std::string& implementation, int world = 1) {
   Cell cell;
   cell.op = &kDot;
@@ -127,6 +147,27 @@ std::vector<std::int64_t> at(const std::vector<ScanFlip>& flips) {
   std::vector<std::int64_t> list;
   for (const ScanFlip& flip : flips) list.push_back(flip.at);
   return list;
+}
+
+// Few rows show few victims in such an output, many rows show more: that moves no byte.
+TEST(ScanTest, ARowNeedNotBeInEveryOutput) {
+  for (const char* implementation : {"honest", "by-batch"}) {
+    Cell cell = make_cell(implementation, 2);
+    cell.op = &kHalf;
+    const auto result = scan(cell, 1, 40);
+    ASSERT_TRUE(result.has_value()) << result.error().message;
+    ASSERT_EQ(result->ports.size(), 2u);
+    EXPECT_EQ(result->ports[0].classes, std::string(implementation) == "honest" ? 1 : 2);
+    EXPECT_EQ(result->ports[1].classes, 1);
+  }
+}
+
+TEST(ScanTest, TheCellsOwnSizeMayBeRefused) {
+  Cell cell = make_cell("honest", 2);
+  cell.problem.axes["M"] = 6;
+  const auto result = scan(cell, 1, 20);
+  ASSERT_TRUE(result.has_value()) << result.error().message;
+  EXPECT_TRUE(result->one_class());
 }
 
 TEST(ScanTest, HonestOperatorHasOneClass) {

@@ -14,15 +14,25 @@
 namespace batchproof {
 namespace {
 
-Witness port_witness(Witness::Kind kind, const PortLayout& port, std::int64_t moved, std::int64_t total,
-                     std::string how) {
+Witness port_witness(Witness::Kind kind, const PortLayout& port, const CellSession::Moved& moved, std::string how) {
   Witness witness;
   witness.kind = kind;
-  witness.rows_moved = moved;
-  witness.rows_total = total;
+  witness.rows_moved = moved.rows;
+  witness.rows_total = moved.total;
   witness.how = std::move(how);
   witness.port = port.port->name;
   return witness;
+}
+
+// The expert of every position, as the attribute lists them.
+std::string routing_list(const Assignment& rows, std::int64_t experts, std::uint64_t seed) {
+  std::string list;
+  for (const RowIdentity& row : rows) {
+    const auto drawn =
+        static_cast<std::int64_t>(mix64(mix64(seed, 0x4000u), row.row) % static_cast<std::uint64_t>(experts));
+    list += fmt::format("{}{}", list.empty() ? "" : ",", row.expert.value_or(drawn));
+  }
+  return list;
 }
 
 // Records the difference of two images of a row.
@@ -108,7 +118,11 @@ std::uint64_t CellSession::variant_seed(int variant) const {
   return mix64(seed_, 0x1000u + static_cast<std::uint64_t>(variant));
 }
 
-RowIdentity CellSession::identity(std::uint64_t row) const { return RowIdentity{row, variant_seed(0), 1.0, {}}; }
+RowIdentity CellSession::identity(std::uint64_t row) const {
+  RowIdentity identity{row, variant_seed(0), 1.0, {}};
+  if (row < base_experts_.size()) identity.expert = base_experts_[static_cast<std::size_t>(row)];
+  return identity;
+}
 
 Assignment CellSession::assignment(std::int64_t rows) const {
   Assignment list(static_cast<std::size_t>(rows));
@@ -132,6 +146,9 @@ Result<void> CellSession::start() {
   if (!loaded) return tl::unexpected(loaded.error());
   auto layout = make_layout(host_, cell_.problem);
   if (!layout) return tl::unexpected(layout.error());
+  experts_ = layout->experts();
+  for (std::int64_t row = 0; experts_ > 0 && row < layout->rows; ++row)
+    base_experts_.push_back(layout->expert_of(host_, row));
   Variant variant = same();
   variant.rows = assignment(layout->rows);
   auto made = run(variant);
@@ -140,22 +157,38 @@ Result<void> CellSession::start() {
   return {};
 }
 
+Problem CellSession::routed(Problem problem) const {
+  const auto rows = base_experts_.empty() ? Result<std::int64_t>(0) : logical_rows(host_.table(), problem);
+  if (rows && *rows > 0) problem.attrs[kRoutingAttr] = routing_list(assignment(*rows), experts_, seed_);
+  return problem;
+}
+
+Result<Problem> CellSession::problem_of(const Variant& variant) {
+  auto layout = make_layout(host_, variant.problem);
+  if (!layout) return tl::unexpected(layout.error());
+  if (static_cast<std::int64_t>(variant.rows.size()) != layout->rows)
+    return fail(Error::Kind::internal,
+                fmt::format("{} rows were placed in a problem of {}", variant.rows.size(), layout->rows));
+  Problem problem = variant.problem;
+  if (layout->experts() > 0) problem.attrs[kRoutingAttr] = routing_list(variant.rows, layout->experts(), seed_);
+  return problem;
+}
+
 Result<Run> CellSession::run(const Variant& variant) {
   Run run;
-  auto layout = make_layout(host_, variant.problem);
+  const auto problem = problem_of(variant);
+  if (!problem) return tl::unexpected(problem.error());
+  auto layout = make_layout(host_, *problem);
   if (!layout) return tl::unexpected(layout.error());
   run.layout = *std::move(layout);
   run.rows = variant.rows;
-  if (static_cast<std::int64_t>(run.rows.size()) != run.layout.rows)
-    return fail(Error::Kind::internal,
-                fmt::format("{} rows were placed in a problem of {}", run.rows.size(), run.layout.rows));
-  auto tensors = inputs_.build(run.layout, run.rows, variant.permutation, variant.placement);
+  auto tensors = inputs_.build(run.layout, run.rows, variant.permutation, variant.placement, variant.equal_experts);
   if (!tensors) return tl::unexpected(tensors.error());
   run.tensors = *std::move(tensors);
 
   RunRequest request;
   request.implementation = variant.implementation;
-  request.problem = &variant.problem;
+  request.problem = &run.layout.problem;
   request.mode = variant.mode;
   request.comm_mode = variant.comm_mode;
   request.threads = variant.threads;
@@ -225,17 +258,18 @@ void CellSession::compare_copies(const Run& run, std::int64_t position, std::uin
   if (differs) ++comparison->rows_differing;
 }
 
-std::int64_t CellSession::rows_moved(const Run& other, const PortLayout& port, std::int64_t except) const {
-  std::int64_t moved = 0;
+CellSession::Moved CellSession::rows_moved(const Run& other, const PortLayout& port, std::int64_t except) const {
+  Moved moved;
   const PortLayout& other_port = other.layout.ports[port.index];
   const std::int64_t common = std::min(base_->layout.rows, other.layout.rows);
   for (std::int64_t position = 0; position < common; ++position) {
     if (position == except) continue;
     const auto before = base_->images(host_, port, position);
     const auto after = other.images(host_, other_port, position);
+    if (!before.empty() && !after.empty()) ++moved.total;
     for (std::size_t i = 0; i < std::min(before.size(), after.size()); ++i) {
       if (std::memcmp(before[i].data, after[i].data, before[i].bytes) != 0) {
-        ++moved;
+        ++moved.rows;
         break;
       }
     }
@@ -267,8 +301,7 @@ Result<std::map<std::uint32_t, Witness>> CellSession::order_witness() {
   auto reordered = run(variant);
   if (!reordered) return tl::unexpected(reordered.error());
   for (const PortLayout* port : base_->layout.outputs())
-    witnesses[port->index] =
-        port_witness(Witness::Kind::order, *port, rows_moved(*reordered, *port, -1), base_->layout.rows, how);
+    witnesses[port->index] = port_witness(Witness::Kind::order, *port, rows_moved(*reordered, *port, -1), how);
   order_witness_ = witnesses;
   return witnesses;
 }
@@ -281,8 +314,8 @@ Result<std::map<std::uint32_t, Witness>> CellSession::leak_witness() {
   if (!changed) return tl::unexpected(changed.error());
   std::map<std::uint32_t, Witness> witnesses;
   for (const PortLayout* port : base_->layout.outputs())
-    witnesses[port->index] = port_witness(Witness::Kind::leak, *port, rows_moved(*changed, *port, -1),
-                                          base_->layout.rows, "all rows re-seeded");
+    witnesses[port->index] =
+        port_witness(Witness::Kind::leak, *port, rows_moved(*changed, *port, -1), "all rows re-seeded");
   leak_witness_ = witnesses;
   return witnesses;
 }

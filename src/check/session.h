@@ -34,6 +34,7 @@ struct Variant {
   int processors = 0;
   std::optional<std::uint8_t> workspace_fill = std::uint8_t{0};
   Placement placement;
+  bool equal_experts = false;  // every expert has the same weights
 };
 
 // The outputs of a run by logical row.
@@ -82,13 +83,18 @@ class CellSession {
   std::int64_t rows() const { return base_->layout.rows; }
   // A variant equal to the base run.
   Variant same() const;
-  // Identity of row `row` under the base seed.
+  // Identity of row `row` under the base seed. A row of the base run keeps the expert that it has there.
   RowIdentity identity(std::uint64_t row) const;
   // The base assignment for `rows` positions: position p holds row p; rows beyond the base run are new ones.
   Assignment assignment(std::int64_t rows) const;
   // Seed of variant v (0 = A).
   std::uint64_t variant_seed(int variant) const;
 
+  // `problem`, whose number of rows or ranks may be another than the cell's, with the experts of the base run: it is
+  // valid where a run of it is. The problem itself where rows choose none.
+  Problem routed(Problem problem) const;
+  // The problem that a run of the variant gives the operator: where rows choose experts, with the list of them.
+  Result<Problem> problem_of(const Variant& variant);
   Result<Run> run(const Variant& variant);
   int runs() const { return runs_; }  // operator calls so far
 
@@ -98,9 +104,14 @@ class CellSession {
   // All copies of a row inside one run.
   void compare_copies(const Run& run, std::int64_t position, std::uint64_t row, const std::string& what,
                       Comparison* comparison) const;
-  // Number of rows of `port` that differ between base position p and `other` position p, over all common positions but
-  // `except` (-1: none).
-  std::int64_t rows_moved(const Run& other, const PortLayout& port, std::int64_t except) const;
+  // How many rows of `port` differ between base position p and `other` position p, over all common positions but
+  // `except` (-1: none). A row that the port does not hold in both runs does not count.
+  struct Moved {
+    std::int64_t rows = 0;
+    std::int64_t total = 0;
+    bool operator<(const Witness& witness) const { return rows < witness.rows_moved; }
+  };
+  Moved rows_moved(const Run& other, const PortLayout& port, std::int64_t except) const;
 
   // Order witness per output port (C5), made once. Index: port.
   Result<std::map<std::uint32_t, Witness>> order_witness();
@@ -119,6 +130,8 @@ class CellSession {
   std::uint64_t seed_;
   InputBuilder inputs_;
   std::unique_ptr<Run> base_;
+  std::int64_t experts_ = 0;                // over all ranks; 0: rows choose none
+  std::vector<std::int64_t> base_experts_;  // by row
   int runs_ = 0;
   std::optional<std::map<std::uint32_t, Witness>> order_witness_;
   std::optional<std::map<std::uint32_t, Witness>> leak_witness_;

@@ -125,6 +125,12 @@ Result<std::vector<bp_tensor>> WorkerHost::shapes(const Problem& problem) {
   return tensors;
 }
 
+// The axis along which a place in the port counts: rows, or the experts of a weight; -1: there is none.
+std::int32_t located_axis(const bp_port& port) {
+  if (port.row_axis >= 0) return port.row_axis;
+  return port.kind == BP_WEIGHT && port.distribution == BP_SHARDED && port.sharded_axis == 0 ? 0 : -1;
+}
+
 // Rows come in blocks: relations ask for one after the other.
 Result<void> WorkerHost::fetch_rows(Known& about, std::int64_t row) {
   const std::int64_t rows = rows_of(table(), about.problem);
@@ -152,10 +158,9 @@ Result<void> WorkerHost::fetch_rows(Known& about, std::int64_t row) {
     if (places > 0) std::memcpy(list.data(), at, list.size() * sizeof(bp_location));
     at += list.size() * sizeof(bp_location);
     for (const bp_location& place : list) {
-      const bool port_exists = place.port < table().port_count && table().ports[place.port].row_axis >= 0;
-      const std::int64_t extent = port_exists ? (*shapes_now)[place.port].shape[table().ports[place.port].row_axis] : 0;
-      if (!port_exists || place.rank < 0 || place.rank >= about.problem.world || place.index < 0 ||
-          place.index >= extent)
+      const std::int32_t axis = place.port < table().port_count ? located_axis(table().ports[place.port]) : -1;
+      const std::int64_t extent = axis >= 0 ? (*shapes_now)[place.port].shape[axis] : 0;
+      if (axis < 0 || place.rank < 0 || place.rank >= about.problem.world || place.index < 0 || place.index >= extent)
         return fail(Error::Kind::operation,
                     fmt::format("{}: locate put row {} at port {}, rank {}, index {}, which does not exist", name_, r,
                                 place.port, place.rank, place.index));

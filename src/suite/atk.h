@@ -43,7 +43,8 @@ RecipeSpec read_atk_range(Reader& reader, const AtkItem& item, const std::string
 using AxisBindings = std::map<std::string, std::int64_t, std::less<>>;  // axis -> extent
 
 // Whether a concrete shape can be the symbolic one: single symbols bind, or agree with what is bound; a compound extent
-// must have the value for some world size, once all its symbols are bound. Where false, `bindings` is left half-filled.
+// with one unbound axis binds it; one must have the value for some world size, once all its symbols are bound. Where
+// false, `bindings` is left half-filled.
 bool unify_shape(const std::vector<Expression>& symbolic, const std::vector<std::int64_t>& shape,
                  AxisBindings& bindings);
 

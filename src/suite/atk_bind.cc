@@ -11,6 +11,7 @@
 #include "src/numeric/dtype.h"
 #include "src/runtime/expression.h"
 #include "src/suite/atk.h"
+#include "src/suite/case_plan.h"
 
 namespace batchproof {
 namespace {
@@ -81,9 +82,12 @@ class Binder {
       }
     }
     for (std::uint32_t i = 0; i < op_.port_count && !done(); ++i) {
-      const bool wanted = input(i) && !required(i) && tensors_[i] != nullptr && wanted_[i] == true;
-      if (wanted && (op_.ports[i].kind != BP_SCALE || scales_quantised(op_.ports[i])) && !any_form_present(i))
-        reader_.fail(tensors_[i]->position, mismatch(i));
+      if (!input(i) || required(i) || tensors_[i] == nullptr || wanted_[i] == false || any_form_present(i)) continue;
+      // A scale of what is not quantised means nothing; neither does a stub that nobody asks for.
+      const bool meant = op_.ports[i].kind == BP_SCALE
+                             ? wanted_[i] == true && scales_quantised(op_.ports[i])
+                             : wanted_[i] == true || !is_stub_shape(tensors_[i]->items.front());
+      if (meant) refuse_shape(i);
     }
     if (done()) return;
     choose_dtypes();
@@ -205,6 +209,7 @@ class Binder {
       read_output_dtype(entry);
       return;
     }
+    if (read_output_flag(entry, word)) return;
     for (const std::string_view prefix : {"has_", "use_", "transpose_"}) {
       if (word.rfind(prefix, 0) != 0) continue;
       const std::optional<std::uint32_t> port = find_port(word.substr(prefix.size()));
@@ -228,6 +233,19 @@ class Binder {
     }
     reader_.fail(entry.position, fmt::format("attribute {} means nothing to operator {}{}", quote(entry.name), op_.name,
                                              suggest(word, known, "attributes")));
+  }
+
+  // "permute_out_flag": whether the optional output permute_out is there.
+  bool read_output_flag(const AtkEntry& entry, const std::string& word) {
+    constexpr std::string_view kSuffix = "_flag";
+    if (word.size() <= kSuffix.size() || word.substr(word.size() - kSuffix.size()) != kSuffix) return false;
+    const std::string name = word.substr(0, word.size() - kSuffix.size());
+    for (std::uint32_t i = 0; i < op_.port_count; ++i) {
+      if (input(i) || name != op_.ports[i].name || (op_.ports[i].flags & BP_PORT_OPTIONAL) == 0) continue;
+      wanted_[i] = flag(entry);
+      return true;
+    }
+    return false;
   }
 
   // The value of an attribute; null where there is none.
@@ -260,7 +278,9 @@ class Binder {
       set_attr(decl.name, flag(entry), entry.position);
       return;
     }
-    if (decl.type == BP_ATTR_STRING && entry.items.size() > 1) {
+    const JsonValue* range = entry.items.front().range;
+    const bool is_array = range != nullptr && range->is_array() && range->items().size() != 1;
+    if (decl.type == BP_ATTR_STRING && (entry.is_list || is_array)) {
       set_attr(decl.name, joined(entry), entry.position);
       return;
     }
@@ -277,19 +297,25 @@ class Binder {
     }
   }
 
-  // A nested list for a text attribute: "-1,-2".
+  // A nested list, or a list of values, for a text attribute: "-1,-2".
   std::string joined(const AtkEntry& entry) {
     Words parts;
-    for (const AtkItem& item : entry.items) {
-      const std::optional<std::int64_t> integer = item.range != nullptr ? exact_integer(*item.range) : std::nullopt;
+    const auto add = [&](const JsonValue* value, const JsonPosition& position) {
+      const std::optional<std::int64_t> integer = value != nullptr ? exact_integer(*value) : std::nullopt;
       if (integer) {
         parts.push_back(std::to_string(*integer));
-      } else if (item.range != nullptr && item.range->is_string()) {
-        parts.push_back(item.range->string());
+      } else if (value != nullptr && value->is_string()) {
+        parts.push_back(value->string());
       } else {
-        reader_.fail(item.position,
-                     fmt::format("an entry of list {} must be an integer or a string", quote(entry.name)));
+        reader_.fail(position, fmt::format("an entry of list {} must be an integer or a string", quote(entry.name)));
       }
+    };
+    for (const AtkItem& item : entry.items) {
+      if (item.range == nullptr || !item.range->is_array()) {
+        add(item.range, item.position);
+        continue;
+      }
+      for (const JsonValue& value : item.range->items()) add(&value, value.position);
     }
     return fmt::format("{}", fmt::join(parts, ","));
   }
@@ -385,18 +411,25 @@ class Binder {
                        bound_axes.empty() ? "" : " with ", join_words(bound_axes));
   }
 
+  // Another number of axes is another layout of the field, such as a blocked or a batched one.
+  void refuse_shape(std::uint32_t i) {
+    const std::optional<Shape>& shape = tensors_[i]->items.front().shape;
+    const std::vector<std::uint32_t> forms = forms_of(i);
+    const bool same_axes = std::any_of(forms.begin(), forms.end(), [&](std::uint32_t form) {
+      const Result<std::vector<Expression>> symbolic = parse_shape(op_.ports[form].shape);
+      return symbolic && shape && symbolic->size() == shape->size();
+    });
+    if (same_axes || wanted_[i] == true) {
+      reader_.fail(tensors_[i]->position, mismatch(i));
+    } else {
+      skip(mismatch(i));
+    }
+  }
+
   void unify_required(std::uint32_t i) {
     if (done()) return;
-    if (unify_port(i)) {
-      present_[i] = true;
-      return;
-    }
-    const Result<std::vector<Expression>> symbolic = parse_shape(op_.ports[i].shape);
-    if (symbolic && symbolic->size() != tensors_[i]->items.front().shape->size()) {
-      skip(mismatch(i));  // another layout of the field, such as a blocked or a batched one
-    } else {
-      reader_.fail(tensors_[i]->position, mismatch(i));
-    }
+    present_[i] = unify_port(i);
+    if (!present_[i]) refuse_shape(i);
   }
 
   void unify_optional(std::uint32_t i) {
@@ -490,6 +523,7 @@ class Binder {
       const char* name = op_.axes[a].name;
       if (name == kWorld) continue;
       const auto found = bindings_.find(name);
+      if (found == bindings_.end() && is_optional_axis(op_, name)) continue;
       if (found == bindings_.end()) {
         reader_.fail(
             JsonPosition{out_.position.line, out_.position.column},
@@ -517,6 +551,10 @@ class Binder {
         if (item.range != nullptr && item.range->kind() != JsonValue::Kind::null) {
           spec.recipe = read_atk_range(reader_, item, tensors_[i]->name);
         }
+        out_.ports.push_back(std::move(spec));
+      } else if (!input(i) && wanted_[i] == false) {
+        spec.position = out_.position;
+        spec.dtype = BP_NONE;
         out_.ports.push_back(std::move(spec));
       } else if (!input(i) && spec.dtype) {
         spec.position = reader_.at(output_position_);

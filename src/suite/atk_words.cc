@@ -51,6 +51,29 @@ bool can_be(const Expression& expression, std::int64_t extent, const AxisBinding
   return false;
 }
 
+// Where a compound extent has one axis that nothing has bound ("M / TOPK" with M known), the least value that fits.
+// False where none does.
+bool solve_axis(const Expression& expression, std::int64_t extent, AxisBindings& bindings) {
+  constexpr std::int64_t kLargestSolution = 65536;
+  std::string unknown;
+  for (const std::string& symbol : expression.symbols()) {
+    if (bindings.count(symbol) != 0) continue;
+    if (symbol == kWorld || !unknown.empty()) return true;  // can_be judges what is left open
+    unknown = symbol;
+  }
+  if (unknown.empty()) return true;
+  for (std::int64_t tried = 1; tried <= kLargestSolution; ++tried) {
+    const auto value = expression.evaluate([&](std::string_view symbol) -> std::optional<std::int64_t> {
+      if (symbol == unknown) return tried;
+      return bindings.find(symbol)->second;
+    });
+    if (!value || *value != extent) continue;
+    bindings.emplace(unknown, tried);
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string port_word(std::string_view name) {
@@ -106,6 +129,9 @@ bool unify_shape(const std::vector<Expression>& symbolic, const std::vector<std:
   for (std::size_t d = 0; d < shape.size(); ++d) {
     if (!is_axis(symbolic[d])) continue;
     if (bindings.emplace(symbolic[d].symbols().front(), shape[d]).first->second != shape[d]) return false;
+  }
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (!is_axis(symbolic[d]) && !solve_axis(symbolic[d], shape[d], bindings)) return false;
   }
   for (std::size_t d = 0; d < shape.size(); ++d) {
     if (!is_axis(symbolic[d]) && !can_be(symbolic[d], shape[d], bindings)) return false;

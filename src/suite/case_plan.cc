@@ -319,6 +319,7 @@ Result<void> resolve_axes(const Case& loaded, const ExpandOptions& options, Case
     const std::string_view name = op.axes[a].name;
     const auto given = [&](const CaseAxis& axis) { return axis.name == name; };
     if (name == "W" || std::any_of(loaded.axes.begin(), loaded.axes.end(), given)) continue;
+    if (is_optional_axis(op, op.axes[a].name)) continue;
     return fail_at(loaded.position_of("axes"), fmt::format("the case has no axis {} ({}); operator {} needs {}", name,
                                                            op.axes[a].summary != nullptr ? op.axes[a].summary : "",
                                                            op.name, join_words(names_of(op.axes, op.axis_count))));
@@ -384,6 +385,44 @@ Words gather(const Suite& suite, Names names) {
 
 tl::unexpected<Error> fail_at(const SourcePosition& position, const std::string& message) {
   return fail(Error::Kind::usage, position.text() + ": " + message);
+}
+
+namespace {
+
+Words axes_of(const bp_operator& op, const bp_port& port) {
+  Words used;
+  const Words declared = names_of(op.axes, op.axis_count);
+  const Result<std::vector<Expression>> shape = parse_shape(port.shape);
+  if (!shape) return used;
+  for (const Expression& extent : *shape) {
+    for (const std::string& symbol : extent.symbols()) {
+      const bool is_axis = symbol != "W" && std::find(declared.begin(), declared.end(), symbol) != declared.end();
+      if (is_axis && std::find(used.begin(), used.end(), symbol) == used.end()) used.push_back(symbol);
+    }
+  }
+  return used;
+}
+
+}  // namespace
+
+bool is_optional_axis(const bp_operator& op, const char* axis) {
+  if (op.row_count_axis != nullptr && std::string_view(op.row_count_axis) == axis) return false;
+  bool used = false;
+  for (std::uint32_t i = 0; i < op.port_count; ++i) {
+    const Words axes = axes_of(op, op.ports[i]);
+    if (std::find(axes.begin(), axes.end(), axis) == axes.end()) continue;
+    if ((op.ports[i].flags & BP_PORT_OPTIONAL) == 0) return false;
+    used = true;
+  }
+  return used;
+}
+
+std::vector<std::string> missing_axes(const bp_operator& op, const bp_port& port, const Problem& problem) {
+  Words missing;
+  for (const std::string& axis : axes_of(op, port)) {
+    if (problem.axes.count(axis) == 0) missing.push_back(axis);
+  }
+  return missing;
 }
 
 std::optional<RowPosition> row_position_from(const AxisValue& value) {

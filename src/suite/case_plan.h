@@ -35,6 +35,12 @@ struct CasePlan {
 // Whether the operator's rows or tensors depend on the number of ranks.
 bool is_distributed(const bp_operator& op);
 
+// Whether the shapes of optional ports alone use the axis: a case may leave it out, and is then without those ports.
+bool is_optional_axis(const bp_operator& op, const char* axis);
+
+// The axes of the port's shape that the case leaves out.
+std::vector<std::string> missing_axes(const bp_operator& op, const bp_port& port, const Problem& problem);
+
 // "mid", "last" or an index from 0; nothing for anything else.
 std::optional<RowPosition> row_position_from(const AxisValue& value);
 

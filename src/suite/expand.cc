@@ -145,7 +145,7 @@ class CaseExpander {
       if (!*kept) return std::optional<Cell>();
     }
     for (std::uint32_t i = 0; i < op.port_count; ++i) {
-      const Result<bp_dtype> dtype = resolve_port(i, mode, port_axis[i], port_dtype[i]);
+      const Result<bp_dtype> dtype = resolve_port(cell.problem, i, mode, port_axis[i], port_dtype[i]);
       if (!dtype) return tl::unexpected<Error>(dtype.error());
       cell.problem.dtypes.push_back(*dtype);
       cell.recipes.push_back(*dtype != BP_NONE ? recipe_of(i, port_axis[i]) : RecipeSpec{});
@@ -189,14 +189,20 @@ class CaseExpander {
   }
 
   // The dtype of a port in this cell, BP_NONE where it is absent. A scale is there where its mode has one.
-  Result<bp_dtype> resolve_port(std::uint32_t i, const bp_dtype_mode* mode, const AxisValue* axis,
-                                const std::optional<bp_dtype>& axis_dtype) const {
+  Result<bp_dtype> resolve_port(const Problem& problem, std::uint32_t i, const bp_dtype_mode* mode,
+                                const AxisValue* axis, const std::optional<bp_dtype>& axis_dtype) const {
     const bp_port& port = plan_.op->ports[i];
     const PortSpec* spec = plan_.ports[i];
     const bool optional = (port.flags & BP_PORT_OPTIONAL) != 0;
     const bool asked = spec != nullptr || axis != nullptr || axis_dtype;
     if (axis != nullptr && std::get<std::string>(*axis) == "none") return bp_dtype{BP_NONE};
     if (is_other_form(i, mode)) return bp_dtype{BP_NONE};
+    if (const Words missing = missing_axes(*plan_.op, port, problem); !missing.empty()) {
+      if (!asked) return bp_dtype{BP_NONE};
+      return fail_at(spec != nullptr ? spec->position : case_.position_of("axes"),
+                     fmt::format("port {} of operator {} has the shape ({}); the case has no axis {}", port.name,
+                                 plan_.op->name, port.shape, join_words(missing)));
+    }
     const bool on_demand = port.kind == BP_OUTPUT ? case_.lists_outputs : port.kind != BP_SCALE;
     if (optional && !asked && on_demand) return bp_dtype{BP_NONE};
     if (axis_dtype) return *axis_dtype;

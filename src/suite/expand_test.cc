@@ -51,6 +51,26 @@ std::string gather_axes(const std::string& axes, const std::string& more = "") {
 
 constexpr std::size_t kX1 = 0, kX2 = 1, kBias = 2, kX1Scale = 3, kX2Scale = 4, kY = 5, kGatherOut = 6;
 
+TEST(Expand, PortsOfAxesThatTheCaseLeavesOutAreAbsent) {
+  const auto parts = [](const std::string& axes, const std::string& more = "") {
+    return suite_of(R"("name": "p", "op": "fake_parts", "axes": {"M": [6], "K": [8])" + axes + "}" + more);
+  };
+  const std::vector<Cell> plain = cells_of(parts(""));
+  ASSERT_EQ(plain.size(), 1u);
+  EXPECT_EQ(plain[0].id, "fake_parts/plain/p/K=8,M=6");
+  EXPECT_EQ(plain[0].problem.axes.count("PART"), 0u);
+  EXPECT_EQ(plain[0].problem.dtypes, (std::vector<bp_dtype>{BP_FP32, BP_NONE, BP_FP32, BP_NONE}));
+  const std::vector<Cell> whole = cells_of(parts(R"(, "PART": [3], "L": [5], "tail": ["normal"])"));
+  ASSERT_EQ(whole.size(), 1u);
+  EXPECT_EQ(whole[0].problem.dtypes, (std::vector<bp_dtype>{BP_FP32, BP_FP32, BP_FP32, BP_FP32}));
+  EXPECT_EQ(error_of(parts(R"(, "L": [5], "tail": ["normal"])")),
+            "s:2:43: port tail of operator fake_parts has the shape (M / PART, L); the case has no axis PART");
+  EXPECT_EQ(error_of(parts("", R"(, "inputs": [{"name": "tail"}])")),
+            "s:2:76: port tail of operator fake_parts has the shape (M / PART, L); the case has no axis PART, L");
+  EXPECT_NE(error_of(suite_of(R"("name": "p", "op": "fake_parts", "axes": {"M": [6]})")).find("the case has no axis K"),
+            std::string::npos);
+}
+
 TEST(Expand, OneCell) {
   const std::vector<Cell> cells =
       cells_of(gather(R"("standard": {"bi": {"n_variants": 3}}, "expect": "vacuous", "allow_vacuous": "why",
@@ -299,9 +319,9 @@ TEST(Expand, Errors) {
       {suite_of(R"("name": "g", "op": "fake_gahter")"),
        "s:2:21: unknown operator \"fake_gahter\"; did you mean \"fake_gather\"? Known operators: fake_exchange, "
        "fake_gather, "
-       "fake_local"},
+       "fake_local, fake_parts"},
       {suite_of(R"("name": "g", "op": "softmax")"),
-       "s:2:21: unknown operator \"softmax\"; known operators: fake_exchange, fake_gather, fake_local"},
+       "s:2:21: unknown operator \"softmax\"; known operators: fake_exchange, fake_gather, fake_local, fake_parts"},
       {gather(R"("impl": "reff")"),
        "s:2:94: operator fake_gather has no implementation \"reff\"; did you mean \"ref\"? Known "
        "implementations: witness, control-b, ref, ref-wide, quick"},

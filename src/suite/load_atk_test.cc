@@ -214,8 +214,54 @@ TEST(LoadAtk, BiasIsThereWhereItFits) {
   EXPECT_EQ(port(bind({kX1, kX2, bias, attr("hasBias", "false")}), "bias"), nullptr);
   EXPECT_EQ(port(bind({kX1, kX2, tensor("bias", "fp16", "[1]", "[0]")}), "bias"), nullptr);
   EXPECT_EQ(port(bind({kX1, kX2, tensor("bias", "fp16", "null")}), "bias"), nullptr);
-  EXPECT_EQ(port(bind({kX1, kX2, tensor("bias", "bf16", "[7]")}), "bias"), nullptr);
   EXPECT_EQ(port(bind({kX1, kX2}), "bias"), nullptr);
+}
+
+// Dropping it would test another call than the case's.
+TEST(LoadAtk, AnOptionalTensorThatFitsNowhereIsAnError) {
+  EXPECT_EQ(error_of(gather({kX1, kX2, tensor("bias", "bf16", "[7]")})),
+            "s:4:1: tensor \"bias\" of shape (7) does not fit input bias (N) of operator fake_gather with K = 640, M = "
+            "12, N = 24");
+  EXPECT_EQ(port(bind({kX1, kX2, tensor("bias", "bf16", "[7]"), attr("hasBias", "false")}), "bias"), nullptr);
+}
+
+TEST(LoadAtk, AnAxisInACompoundExtentIsSolved) {
+  const std::string x = tensor("x", "fp32", "[12, 8]");
+  const Case c = bind({x, tensor("tail", "fp32", "[4, 5]")}, "FakeParts");
+  EXPECT_EQ(axes_of(c), "dtype=fp32 M=12 K=8 PART=3 L=5");
+  EXPECT_NE(port(c, "tail"), nullptr);
+  EXPECT_EQ(
+      error_of(gather({x, tensor("tail", "fp32", "[5, 5]")}, "FakeParts")),
+      "s:3:1: tensor \"tail\" of shape (5, 5) does not fit input tail (M / PART, L) of operator fake_parts with K "
+      "= 8, M = 12");
+}
+
+TEST(LoadAtk, AxesOfAbsentTensorsAreLeftOut) {
+  const std::string x = tensor("x", "fp32", "[12, 8]");
+  EXPECT_EQ(axes_of(bind({x}, "FakeParts")), "dtype=fp32 M=12 K=8");
+  EXPECT_EQ(axes_of(bind({x, tensor("tail", "fp32", "[1]", "0")}, "FakeParts")), "dtype=fp32 M=12 K=8");
+}
+
+TEST(LoadAtk, AnOutputFlagSaysWhetherTheOutputIsThere) {
+  const std::string x = tensor("x", "fp32", "[12, 8]");
+  EXPECT_EQ(port(bind({x, attr("tailYFlag", "true")}, "FakeParts"), "tail_y"), nullptr);  // as it is by default
+  const Case c = bind({x, attr("tailYFlag", "false")}, "FakeParts");
+  ASSERT_NE(port(c, "tail_y"), nullptr);
+  EXPECT_EQ(port(c, "tail_y")->dtype, bp_dtype{BP_NONE});
+  EXPECT_EQ(error_of(gather({x, attr("yFlag", "true")}, "FakeParts")).find("s:3:1: attribute \"yFlag\" means nothing"),
+            0u);  // y is always there
+}
+
+TEST(LoadAtk, ListsOfATextAttributeAreJoined) {
+  const std::string x = tensor("x", "fp32", "[12, 8]");
+  const auto counts = [&](const std::string& entry) {
+    return std::get<std::string>(bind({x, entry}, "FakeParts").attrs.at("counts"));
+  };
+  EXPECT_EQ(counts(fmt::format("[{}]", attr("counts", "4"))), "4");
+  EXPECT_EQ(counts(fmt::format("[{}, {}]", attr("counts", "4"), attr("counts", "0"))), "4,0");
+  EXPECT_EQ(counts(attr("counts", "[4, 0, 8]")), "4,0,8");
+  EXPECT_EQ(error_of(gather({x, attr("counts", "[4, 0.5]")}, "FakeParts")),
+            "s:3:71: an entry of list \"counts\" must be an integer or a string");
 }
 
 TEST(LoadAtk, ABiasThatIsWantedMustFit) {

@@ -4,6 +4,7 @@
 //   fake_gather    gathers rows over ranks; optional bias, scales, gather_out; x2 may be transposed
 //   fake_exchange  W in the shapes of inputs and outputs; accepts 8 and 16 ranks only
 //   fake_local     one rank, no dtype modes
+//   fake_parts     an optional pair of tensors with axes of its own, one of them in a compound extent only
 #ifndef BATCHPROOF_SRC_SUITE_TEST_OPERATORS_H_
 #define BATCHPROOF_SRC_SUITE_TEST_OPERATORS_H_
 
@@ -163,6 +164,38 @@ inline const bp_operator kLocal = [] {
   return op;
 }();
 BATCHPROOF_REGISTER(kLocal);
+
+// ---- fake_parts ----
+
+inline const bp_port kPartsPorts[] = {
+    {"x", BP_ROW_INPUT, "M, K", 0, 0b10, 1, "K", nullptr, BP_REPLICATED, 0, kFloats, 0, 0, nullptr, 0, nullptr, 0},
+    {"tail", BP_ROW_INPUT, "M / PART, L", 0, 0b10, 1, "L", nullptr, BP_REPLICATED, 0, kFloats, 0, kOptional, nullptr, 0,
+     nullptr, 0},
+    {"y", BP_OUTPUT, "M", 0, 0, 1, nullptr, nullptr, BP_REPLICATED, 0, kFloats, 0, 0, nullptr, 0, nullptr, 0},
+    {"tail_y", BP_OUTPUT, "M / PART", 0, 0, 1, nullptr, nullptr, BP_REPLICATED, 0, kFloats, 0, kOptional, nullptr, 0,
+     nullptr, 0},
+};
+inline const bp_axis_decl kPartsAxes[] = {
+    {"M", "rows"}, {"K", "reduction length"}, {"PART", "rows of a part"}, {"L", "columns of tail"}};
+inline const bp_attr_decl kPartsAttrs[] = {{"counts", BP_ATTR_STRING, "", ""}};
+inline const bp_dtype kPartsFp32[] = {BP_FP32, BP_FP32, BP_FP32, BP_FP32};
+inline const bp_dtype_mode kPartsModes[] = {{"fp32", kPartsFp32}};
+
+inline const bp_operator kParts = [] {
+  bp_operator op = kLocal;
+  op.name = "fake_parts";
+  op.aliases = "FakeParts";
+  op.port_count = 4;
+  op.ports = kPartsPorts;
+  op.axis_count = 4;
+  op.axes = kPartsAxes;
+  op.attr_count = 1;
+  op.attrs = kPartsAttrs;
+  op.dtype_mode_count = 1;
+  op.dtype_modes = kPartsModes;
+  return op;
+}();
+BATCHPROOF_REGISTER(kParts);
 
 }  // namespace batchproof::test_operators
 
