@@ -23,6 +23,7 @@
 #include "src/kernels/cpu/scaled_linear.h"
 #include "src/kernels/cpu/scaled_operand.h"
 #include "src/numeric/dtype.h"
+#include "src/runtime/operator_table.h"
 
 namespace batchproof {
 namespace {
@@ -429,39 +430,13 @@ uint32_t promises(const bp_implementation* implementation, const bp_problem* /*p
   return kAlways | BP_BATCH_SIZE | BP_POSITION | BP_CROSS_RANK | BP_WORLD_SIZE | BP_HISTORY;
 }
 
-const bp_operator kOperator = {
-    .abi_version = BP_ABI_VERSION,
-    .struct_size = sizeof(bp_operator),
-    .name = "alltoall_matmul",
-    .summary = "y = all_to_all(x1) . x2 + bias",
-    .rows = "M",
-    .row_count_axis = "M",
-    .aliases = "AlltoAllMatmul, AlltoAllMatmulV2, AlltoAllQuantMatmul, AlltoAllQuantMatmulV2",
-    .ignored_attrs = kIgnoredAttrs,
-    .flags = BP_OP_THREAD_SAFE,
-    .port_count = kPortCount,
-    .ports = kPorts,
-    .axis_count = std::size(kAxes),
-    .axes = kAxes,
-    .attr_count = std::size(kAttrs),
-    .attrs = kAttrs,
-    .dtype_mode_count = std::size(kDtypeModes),
-    .dtype_modes = kDtypeModes,
-    .implementation_count = std::size(kImplementations),
-    .implementations = kImplementations,
-    .threshold_count = std::size(kThresholds),
-    .thresholds = kThresholds,
-    .validate = validate,
-    .workspace_size = workspace_size,
-    .run = run,
-    .reference = reference,
-    .promises = promises,
-    .infer_shapes = nullptr,
-    .locate = nullptr,
-    .alloc = nullptr,
-    .release = nullptr,
-    .copy = nullptr,
-    .synchronise = nullptr};
+const bp_operator kOperator = operator_table(
+    {.name = "alltoall_matmul",
+     .summary = "y = all_to_all(x1) . x2 + bias",
+     .aliases = "AlltoAllMatmul, AlltoAllMatmulV2, AlltoAllQuantMatmul, AlltoAllQuantMatmulV2",
+     .ignored_attrs = kIgnoredAttrs},
+    BP_OP_THREAD_SAFE, kPorts, kAxes, kAttrs, kDtypeModes, kImplementations, kThresholds,
+    {.validate = validate, .workspace_size = workspace_size, .run = run, .reference = reference, .promises = promises});
 
 BATCHPROOF_REGISTER(kOperator);
 

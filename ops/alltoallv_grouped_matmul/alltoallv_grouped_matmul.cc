@@ -13,6 +13,7 @@
 #include "src/kernels/cpu/grouped_ports.h"
 #include "src/kernels/cpu/scaled_operand.h"
 #include "src/numeric/dtype.h"
+#include "src/runtime/operator_table.h"
 
 namespace batchproof {
 namespace {
@@ -209,41 +210,21 @@ uint32_t promises(const bp_implementation* implementation, const bp_problem* /*p
   return grouped_promises(implementation, device);
 }
 
-const bp_operator kOperator = {
-    .abi_version = BP_ABI_VERSION,
-    .struct_size = sizeof(bp_operator),
-    .name = "alltoallv_grouped_matmul",
-    .summary = "gmm_y = all_to_all_v(gmm_x) . gmm_weight of each row's expert; mm_y = mm_x . mm_weight",
-    .rows = "W * M",
-    .row_count_axis = "M",
-    .aliases =
-        "AlltoAllvGroupedMatMul, AlltoAllvGroupedMatmul, AlltoAllvQuantGroupedMatMul, "
-        "AlltoAllvQuantGroupedMatMulV2",
-    .ignored_attrs = kGroupedIgnoredAttrs,
-    .flags = BP_OP_THREAD_SAFE,
-    .port_count = kPortCount,
-    .ports = kPorts,
-    .axis_count = std::size(kGroupedAxes),
-    .axes = kGroupedAxes,
-    .attr_count = std::size(kGroupedAttrs),
-    .attrs = kGroupedAttrs,
-    .dtype_mode_count = std::size(kDtypeModes),
-    .dtype_modes = kDtypeModes,
-    .implementation_count = std::size(kGroupedImplementations),
-    .implementations = kGroupedImplementations,
-    .threshold_count = std::size(kGroupedThresholds),
-    .thresholds = kGroupedThresholds,
-    .validate = validate,
-    .workspace_size = workspace_size,
-    .run = run,
-    .reference = reference,
-    .promises = promises,
-    .infer_shapes = infer_shapes,
-    .locate = locate,
-    .alloc = nullptr,
-    .release = nullptr,
-    .copy = nullptr,
-    .synchronise = nullptr};
+const bp_operator kOperator = operator_table(
+    {.name = "alltoallv_grouped_matmul",
+     .summary = "gmm_y = all_to_all_v(gmm_x) . gmm_weight of each row's expert; mm_y = mm_x . mm_weight",
+     .rows = "W * M",
+     .aliases = "AlltoAllvGroupedMatMul, AlltoAllvGroupedMatmul, AlltoAllvQuantGroupedMatMul, "
+                "AlltoAllvQuantGroupedMatMulV2",
+     .ignored_attrs = kGroupedIgnoredAttrs},
+    BP_OP_THREAD_SAFE, kPorts, kGroupedAxes, kGroupedAttrs, kDtypeModes, kGroupedImplementations, kGroupedThresholds,
+    {.validate = validate,
+     .workspace_size = workspace_size,
+     .run = run,
+     .reference = reference,
+     .promises = promises,
+     .infer_shapes = infer_shapes,
+     .locate = locate});
 
 BATCHPROOF_REGISTER(kOperator);
 

@@ -15,6 +15,7 @@
 #include "src/kernels/cpu/linear_controls.h"
 #include "src/kernels/cpu/linear_ports.h"
 #include "src/kernels/cpu/scaled_linear.h"
+#include "src/runtime/operator_table.h"
 
 namespace batchproof {
 namespace {
@@ -293,38 +294,10 @@ uint32_t promises(const bp_implementation* implementation, const bp_problem* pro
   return kAlways | BP_BATCH_SIZE | BP_HISTORY;
 }
 
-const bp_operator kMatmul = {.abi_version = BP_ABI_VERSION,
-                             .struct_size = sizeof(bp_operator),
-                             .name = "matmul",
-                             .summary = "y = x1 . x2 + bias",
-                             .rows = "M",
-                             .row_count_axis = "M",
-                             .aliases = "Matmul, MatMul, Mm",
-                             .ignored_attrs = nullptr,
-                             .flags = BP_OP_THREAD_SAFE | BP_OP_GRAPH_SAFE,
-                             .port_count = kPortCount,
-                             .ports = kPorts,
-                             .axis_count = std::size(kAxes),
-                             .axes = kAxes,
-                             .attr_count = std::size(kAttrs),
-                             .attrs = kAttrs,
-                             .dtype_mode_count = std::size(kDtypeModes),
-                             .dtype_modes = kDtypeModes,
-                             .implementation_count = std::size(kImplementations),
-                             .implementations = kImplementations,
-                             .threshold_count = std::size(kThresholds),
-                             .thresholds = kThresholds,
-                             .validate = validate,
-                             .workspace_size = workspace_size,
-                             .run = run,
-                             .reference = reference,
-                             .promises = promises,
-                             .infer_shapes = nullptr,
-                             .locate = nullptr,
-                             .alloc = nullptr,
-                             .release = nullptr,
-                             .copy = nullptr,
-                             .synchronise = nullptr};
+const bp_operator kMatmul = operator_table(
+    {.name = "matmul", .summary = "y = x1 . x2 + bias", .aliases = "Matmul, MatMul, Mm"},
+    BP_OP_THREAD_SAFE | BP_OP_GRAPH_SAFE, kPorts, kAxes, kAttrs, kDtypeModes, kImplementations, kThresholds,
+    {.validate = validate, .workspace_size = workspace_size, .run = run, .reference = reference, .promises = promises});
 
 BATCHPROOF_REGISTER(kMatmul);
 

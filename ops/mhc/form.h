@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "batchproof/operator.h"
+#include "src/runtime/operator_table.h"
 
 namespace batchproof::mhc {
 
@@ -144,45 +145,25 @@ std::uint32_t promises(Form form, const bp_implementation* implementation, const
 template <Form form, std::size_t ports, std::size_t implementations, std::size_t attrs>
 bp_operator make_table(const char* name, const char* summary, const bp_port (&port_array)[ports],
                        const bp_implementation (&implementation_array)[implementations],
-                       const bp_attr_decl (&attr_array)[attrs], const bp_dtype_mode* dtype_mode) {
-  bp_operator t{};
-  t.abi_version = BP_ABI_VERSION;
-  t.struct_size = sizeof(bp_operator);
-  t.name = name;
-  t.summary = summary;
-  t.rows = "M";
-  t.row_count_axis = "M";
-  t.aliases = "";
-  t.ignored_attrs = "";
-  t.flags = BP_OP_THREAD_SAFE | BP_OP_GRAPH_SAFE;
-  t.port_count = static_cast<std::uint32_t>(ports);
-  t.ports = port_array;
-  t.axis_count = 2;
-  t.axes = kAxes;
-  t.attr_count = static_cast<std::uint32_t>(attrs);
-  t.attrs = attr_array;
-  t.dtype_mode_count = 1;
-  t.dtype_modes = dtype_mode;
-  t.implementation_count = static_cast<std::uint32_t>(implementations);
-  t.implementations = implementation_array;
-  t.threshold_count = static_cast<std::uint32_t>(std::size(kThresholds));
-  t.thresholds = kThresholds;
-  t.validate = [](const bp_problem* problem, char* error, std::size_t size) {
+                       const bp_attr_decl (&attr_array)[attrs], const bp_dtype_mode (&dtype_modes)[1]) {
+  OperatorFunctions functions;
+  functions.validate = [](const bp_problem* problem, char* error, std::size_t size) {
     return mhc::validate(form, table<form>(), problem, error, size);
   };
-  t.workspace_size = [](const bp_implementation* implementation, const bp_problem* problem, std::int32_t) {
+  functions.workspace_size = [](const bp_implementation* implementation, const bp_problem* problem, std::int32_t) {
     return mhc::workspace_size(form, implementation, problem);
   };
-  t.run = [](const bp_context* context, const bp_tensor* tensors) {
+  functions.run = [](const bp_context* context, const bp_tensor* tensors) {
     return mhc::run(form, table<form>(), context, tensors);
   };
-  t.reference = [](const bp_context* context, const bp_tensor* tensors) {
+  functions.reference = [](const bp_context* context, const bp_tensor* tensors) {
     return mhc::reference(form, table<form>(), context, tensors);
   };
-  t.promises = [](const bp_implementation* implementation, const bp_problem* problem, const bp_device* device) {
+  functions.promises = [](const bp_implementation* implementation, const bp_problem* problem, const bp_device* device) {
     return mhc::promises(form, implementation, problem, device);
   };
-  return t;
+  return operator_table({.name = name, .summary = summary}, BP_OP_THREAD_SAFE | BP_OP_GRAPH_SAFE, port_array, kAxes,
+                        attr_array, dtype_modes, implementation_array, kThresholds, functions);
 }
 
 }  // namespace batchproof::mhc

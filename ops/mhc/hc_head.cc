@@ -18,7 +18,7 @@ const bp_port kPorts[] = {
     output("square_sum", "M", kFp32, kOptional),
 };
 const bp_dtype kDtypes[] = {BP_BF16, BP_FP32, BP_FP32, BP_FP32, BP_BF16, BP_FP32, BP_FP32};
-const bp_dtype_mode kMode = {"bf16", kDtypes};
+const bp_dtype_mode kMode[] = {{"bf16", kDtypes}};
 
 const bp_implementation kImplementations[] = {
     invariant("cpu-fp32fma-strand16-chain256", "weights in FP32, 16 strands, segments of 256 columns",
@@ -39,7 +39,7 @@ const bp_implementation kImplementations[] = {
 template <>
 const bp_operator& table<Form::head>() {
   static const bp_operator one = make_table<Form::head>("hc_head", "the last collapse of the residual streams", kPorts,
-                                                        kImplementations, kHeadAttrs, &kMode);
+                                                        kImplementations, kHeadAttrs, kMode);
   return one;
 }
 

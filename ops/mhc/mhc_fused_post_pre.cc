@@ -30,7 +30,7 @@ const bp_port kPorts[] = {
 };
 const bp_dtype kDtypes[] = {BP_BF16, BP_BF16, BP_FP32, BP_FP32, BP_FP32, BP_FP32, BP_FP32,
                             BP_BF16, BP_BF16, BP_FP32, BP_FP32, BP_BF16, BP_FP32, BP_FP32};
-const bp_dtype_mode kMode = {"bf16", kDtypes};
+const bp_dtype_mode kMode[] = {{"bf16", kDtypes}};
 
 const bp_port kDelayedPorts[] = {
     row_input("x", "M, H", kBf16),
@@ -53,7 +53,7 @@ const bp_port kDelayedPorts[] = {
 };
 const bp_dtype kDelayedDtypes[] = {BP_BF16, BP_BF16, BP_FP32, BP_FP32, BP_FP32, BP_FP32, BP_FP32, BP_FP32, BP_BF16,
                                    BP_BF16, BP_FP32, BP_FP32, BP_FP32, BP_BF16, BP_BF16, BP_FP32, BP_FP32};
-const bp_dtype_mode kDelayedMode = {"bf16", kDelayedDtypes};
+const bp_dtype_mode kDelayedMode[] = {{"bf16", kDelayedDtypes}};
 
 const bp_implementation kImplementations[] = {
     invariant("cpu-bf16res-tf32fn-chain256", "recipe A: stored BF16 streams, weights in TF32, segments of 256 columns",
@@ -99,7 +99,7 @@ const bp_implementation kImplementations[] = {
 template <>
 const bp_operator& table<Form::fused>() {
   static const bp_operator one = make_table<Form::fused>(
-      "mhc_fused_post_pre", "mhc_post, then mhc_pre of the new streams", kPorts, kImplementations, kAttrs, &kMode);
+      "mhc_fused_post_pre", "mhc_post, then mhc_pre of the new streams", kPorts, kImplementations, kAttrs, kMode);
   return one;
 }
 
@@ -107,7 +107,7 @@ template <>
 const bp_operator& table<Form::fused_delayed>() {
   static const bp_operator one = make_table<Form::fused_delayed>(
       "mhc_fused_post_pre_delayed", "mhc_fused_post_pre whose collapse uses the carried coefficients", kDelayedPorts,
-      kImplementations, kAttrs, &kDelayedMode);
+      kImplementations, kAttrs, kDelayedMode);
   return one;
 }
 

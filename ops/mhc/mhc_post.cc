@@ -16,7 +16,7 @@ const bp_port kPorts[] = {
     dense_output("residual_out", "M, 4, H", kBf16),
 };
 const bp_dtype kDtypes[] = {BP_BF16, BP_BF16, BP_FP32, BP_FP32, BP_BF16};
-const bp_dtype_mode kMode = {"bf16", kDtypes};
+const bp_dtype_mode kMode[] = {{"bf16", kDtypes}};
 
 const bp_implementation kImplementations[] = {
     invariant("cpu-fp32fma-streams", "FP32 FMA, the post term first, then streams 0 to 3", "cpu-fp32fma-reversed",
@@ -40,7 +40,7 @@ constexpr bp_attr_decl kNoAttrs[] = {{"processors", BP_ATTR_INT, "132", "ignored
 template <>
 const bp_operator& table<Form::post>() {
   static const bp_operator one = make_table<Form::post>(
-      "mhc_post", "a sublayer's output mixed into the residual streams", kPorts, kImplementations, kNoAttrs, &kMode);
+      "mhc_post", "a sublayer's output mixed into the residual streams", kPorts, kImplementations, kNoAttrs, kMode);
   return one;
 }
 

@@ -21,7 +21,7 @@ const bp_port kPorts[] = {
     output("square_sum", "M", kFp32, kOptional),
 };
 const bp_dtype kDtypes[] = {BP_BF16, BP_FP32, BP_FP32, BP_FP32, BP_BF16, BP_FP32, BP_FP32, BP_BF16, BP_FP32, BP_FP32};
-const bp_dtype_mode kMode = {"bf16", kDtypes};
+const bp_dtype_mode kMode[] = {{"bf16", kDtypes}};
 
 const bp_implementation kImplementations[] = {
     invariant("cpu-tf32fn-chain256", "weights rounded to TF32, FP32 FMA, segments of 256 columns",
@@ -73,7 +73,7 @@ template <>
 const bp_operator& table<Form::pre>() {
   static const bp_operator one =
       make_table<Form::pre>("mhc_pre", "mixes of the residual streams and their collapse into a sublayer's input",
-                            kPorts, kImplementations, kAttrs, &kMode);
+                            kPorts, kImplementations, kAttrs, kMode);
   return one;
 }
 

@@ -23,7 +23,7 @@ const bp_port kPorts[] = {
 };
 const bp_dtype kDtypes[] = {BP_BF16, BP_FP32, BP_FP32, BP_FP32, BP_BF16, BP_BF16,
                             BP_FP32, BP_FP32, BP_BF16, BP_FP32, BP_FP32};
-const bp_dtype_mode kMode = {"bf16", kDtypes};
+const bp_dtype_mode kMode[] = {{"bf16", kDtypes}};
 
 const bp_port kDelayedPorts[] = {
     along_k(row_input("x", "M, H", kBf16), 1u << 1),
@@ -42,7 +42,7 @@ const bp_port kDelayedPorts[] = {
 };
 const bp_dtype kDelayedDtypes[] = {BP_BF16, BP_FP32, BP_FP32, BP_FP32, BP_FP32, BP_BF16, BP_BF16,
                                    BP_FP32, BP_FP32, BP_FP32, BP_BF16, BP_FP32, BP_FP32};
-const bp_dtype_mode kDelayedMode = {"bf16", kDelayedDtypes};
+const bp_dtype_mode kDelayedMode[] = {{"bf16", kDelayedDtypes}};
 
 const bp_implementation kImplementations[] = {
     invariant("cpu-tf32fn-chain256", "weights rounded to TF32, FP32 FMA, segments of 256 columns",
@@ -73,7 +73,7 @@ template <>
 const bp_operator& table<Form::pre_broadcast>() {
   static const bp_operator one = make_table<Form::pre_broadcast>(
       "mhc_pre_broadcast", "mhc_pre of the first layer, where the four streams are the embedding", kPorts,
-      kImplementations, kAttrs, &kMode);
+      kImplementations, kAttrs, kMode);
   return one;
 }
 
@@ -81,7 +81,7 @@ template <>
 const bp_operator& table<Form::broadcast_delayed>() {
   static const bp_operator one = make_table<Form::broadcast_delayed>(
       "mhc_pre_broadcast_delayed", "mhc_pre_broadcast whose collapse uses the carried coefficients", kDelayedPorts,
-      kImplementations, kAttrs, &kDelayedMode);
+      kImplementations, kAttrs, kDelayedMode);
   return one;
 }
 

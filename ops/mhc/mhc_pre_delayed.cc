@@ -25,7 +25,7 @@ const bp_port kPorts[] = {
 };
 const bp_dtype kDtypes[] = {BP_BF16, BP_FP32, BP_FP32, BP_FP32, BP_FP32, BP_BF16, BP_FP32,
                             BP_FP32, BP_FP32, BP_BF16, BP_BF16, BP_FP32, BP_FP32};
-const bp_dtype_mode kMode = {"bf16", kDtypes};
+const bp_dtype_mode kMode[] = {{"bf16", kDtypes}};
 
 const bp_implementation kImplementations[] = {
     invariant("cpu-tf32fn-chain256", "weights rounded to TF32, FP32 FMA, segments of 256 columns",
@@ -56,7 +56,7 @@ template <>
 const bp_operator& table<Form::pre_delayed>() {
   static const bp_operator one =
       make_table<Form::pre_delayed>("mhc_pre_delayed", "mhc_pre whose collapse uses the carried coefficients", kPorts,
-                                    kImplementations, kAttrs, &kMode);
+                                    kImplementations, kAttrs, kMode);
   return one;
 }
 

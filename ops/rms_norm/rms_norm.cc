@@ -12,6 +12,7 @@
 #include "batchproof/registry.h"
 #include "src/kernels/cuda/rms_norm.h"
 #include "src/numeric/bf16.h"
+#include "src/runtime/operator_table.h"
 
 namespace batchproof {
 namespace {
@@ -235,35 +236,10 @@ bp_status reference(const bp_context* context, const bp_tensor* tensors) {
   return BP_OK;
 }
 
-const bp_operator kTable = [] {
-  bp_operator t{};
-  t.abi_version = BP_ABI_VERSION;
-  t.struct_size = sizeof(bp_operator);
-  t.name = "rms_norm";
-  t.summary = "y = x / sqrt(mean(x^2) + eps) * weight";
-  t.rows = "M";
-  t.row_count_axis = "M";
-  t.aliases = "";
-  t.ignored_attrs = "";
-  t.flags = BP_OP_THREAD_SAFE | BP_OP_GRAPH_SAFE;
-  t.port_count = 3;
-  t.ports = kPorts;
-  t.axis_count = 2;
-  t.axes = kAxes;
-  t.attr_count = 1;
-  t.attrs = kAttrs;
-  t.dtype_mode_count = 2;
-  t.dtype_modes = kDtypeModes;
-  t.implementation_count = static_cast<std::uint32_t>(std::size(kImplementations));
-  t.implementations = kImplementations;
-  t.threshold_count = 1;
-  t.thresholds = kThresholds;
-  t.validate = validate;
-  t.run = run;
-  t.reference = reference;
-  t.promises = promises;
-  return t;
-}();
+const bp_operator kTable =
+    operator_table({.name = "rms_norm", .summary = "y = x / sqrt(mean(x^2) + eps) * weight"},
+                   BP_OP_THREAD_SAFE | BP_OP_GRAPH_SAFE, kPorts, kAxes, kAttrs, kDtypeModes, kImplementations,
+                   kThresholds, {.validate = validate, .run = run, .reference = reference, .promises = promises});
 
 BATCHPROOF_REGISTER(kTable);
 
