@@ -3,6 +3,7 @@
 // batchproof list: the operators of this program, as text or as JSON.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "batchproof/registry.h"
@@ -125,20 +126,24 @@ void print_operator(const bp_operator& op) {
   fmt::print("{}: {}\n", op.name, text_or(op.summary));
   const std::string aliases = joined(split_list(op.aliases));
   if (!aliases.empty()) fmt::print("  also known as  {}\n", aliases);
+  std::size_t width = 10;
+  for (std::uint32_t i = 0; i < op.attr_count; ++i) width = std::max(width, std::string_view(op.attrs[i].name).size());
+  for (std::uint32_t i = 0; i < op.port_count; ++i) width = std::max(width, std::string_view(op.ports[i].name).size());
   for (std::uint32_t i = 0; i < op.axis_count; ++i) {
-    fmt::print("  {:<14} {:<10} {}\n", i == 0 ? "axes" : "", op.axes[i].name, text_or(op.axes[i].summary));
+    fmt::print("  {:<14} {:<{}} {}\n", i == 0 ? "axes" : "", op.axes[i].name, width, text_or(op.axes[i].summary));
   }
   for (std::uint32_t i = 0; i < op.attr_count; ++i) {
     const bp_attr_decl& attr = op.attrs[i];
-    fmt::print("  {:<14} {:<10} {} ({}, default {})\n", i == 0 ? "attributes" : "", attr.name, text_or(attr.summary),
-               attr_type_name(attr.type), text_or(attr.default_value, "none"));
+    const std::string initial = text_or(attr.default_value, "none");
+    fmt::print("  {:<14} {:<{}} {} ({}, default {})\n", i == 0 ? "attributes" : "", attr.name, width,
+               text_or(attr.summary), attr_type_name(attr.type), initial.empty() ? "none" : initial);
   }
   std::vector<std::string> modes;
   for (std::uint32_t i = 0; i < op.dtype_mode_count; ++i) modes.emplace_back(op.dtype_modes[i].name);
   fmt::print("  {:<14} {}\n", "dtypes", joined(modes));
   for (std::uint32_t i = 0; i < op.port_count; ++i) {
     const bp_port& port = op.ports[i];
-    fmt::print("  {:<14} {:<10} {} [{}] {}, {}{}\n", i == 0 ? "ports" : "", port.name, kind_name(port.kind),
+    fmt::print("  {:<14} {:<{}} {} [{}] {}, {}{}\n", i == 0 ? "ports" : "", port.name, width, kind_name(port.kind),
                text_or(port.shape), joined(dtype_names(port.dtypes)), distribution_name(port.distribution),
                (port.flags & BP_PORT_OPTIONAL) != 0 ? ", optional" : "");
   }

@@ -4,13 +4,15 @@
 // when a rank is taken away, and nothing here waits for a time to pass.
 #include <fmt/format.h>
 
+#include <regex>
+
 #include "tests/mpi/mpi_launch.h"
 
 namespace batchproof {
 namespace {
 
 constexpr int kRanks = 4;
-constexpr int kCells = 150;
+constexpr int kCells = 450;
 constexpr int kOfMpirun = -1;  // whatever code mpirun has for it, but not 0
 
 class MpiLoss : public MpiTest {
@@ -111,6 +113,16 @@ class MpiLoss : public MpiTest {
   std::vector<RankProcesses> ranks_;
 };
 
+// A rank that waits for the one that hangs may itself be missed by who reports: both are named then.
+bool names_late_rank(const std::string& text, int rank) {
+  const std::regex sentence("ranks? ([0-9, ]*) did not come to ");
+  for (std::sregex_iterator it(text.begin(), text.end(), sentence), end; it != end; ++it) {
+    const std::string ranks = ", " + (*it)[1].str() + ",";
+    if (ranks.find(fmt::format(", {},", rank)) != std::string::npos) return true;
+  }
+  return false;
+}
+
 TEST_F(MpiLoss, AKilledRankEndsTheRunAndItsResultsStay) {
   ASSERT_NO_FATAL_FAILURE(begin());
   kill(ranks_[2].worker, SIGKILL);
@@ -138,8 +150,8 @@ TEST_F(MpiLoss, ARankThatHangsIsNamedAfterTheTimeLimit) {
   ASSERT_NO_FATAL_FAILURE(begin({"--timeout", "2"}));
   kill(ranks_[3].worker, SIGSTOP);
   const Outcome outcome = expect_end(3);
-  EXPECT_EQ(count(outcome.err, "batchproof: error: rank 3 did not come to "), 1) << outcome.err;
-  EXPECT_TRUE(contains(outcome.err, " within 2 s (--timeout)")) << outcome.err;
+  EXPECT_TRUE(names_late_rank(outcome.err, 3)) << outcome.err;
+  EXPECT_EQ(count(outcome.err, " within 2 s (--timeout)"), 1) << outcome.err;
   expect_report(outcome);
 }
 
@@ -148,7 +160,7 @@ TEST_F(MpiLoss, ARank0ThatHangsEndsTheRunToo) {
   ASSERT_NO_FATAL_FAILURE(begin({"--timeout", "2"}));
   kill(ranks_[0].worker, SIGSTOP);
   const Outcome outcome = expect_end(3);
-  EXPECT_TRUE(contains(outcome.err, ": rank 0 did not come to ")) << outcome.err;
+  EXPECT_TRUE(names_late_rank(outcome.err, 0)) << outcome.err;
   expect_report(outcome);
 }
 
