@@ -17,8 +17,6 @@
 namespace batchproof::cuda {
 namespace {
 
-constexpr int kFewTokens = 16;  // of a tile of the kernel for few tokens
-
 MhcKernelForm form_of(const MhcCall& call) {
   if (call.head) return MhcKernelForm::head;
   if (call.broadcast) return MhcKernelForm::broadcast;
@@ -102,66 +100,23 @@ int capacity(MhcKernelForm form, const MhcShape& shape, int blocks) {
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-MhcShape cut(int cluster, int tokens, bool few, int blocks) {
-  MhcShape s{};
-  s.cluster = cluster;
-  s.tile_tokens = tokens;
-  s.few = few;
-  s.local_blocks = static_cast<int>(ceil_div(blocks, cluster));
-  return s;
-}
-
-// Most tokens of a tile, a multiple of 8, that leave a thread block within `bytes` of shared memory; 0: none.
-int most_tokens(MhcKernelForm form, int cluster, int blocks, int bytes) {
-  for (int tokens = kMhcMostTokens; tokens > 0; tokens -= kMhcTokenGroup) {
-    if (mhc_cluster_shared(form, cut(cluster, tokens, false, blocks), blocks) <= bytes) return tokens;
-  }
-  return 0;
-}
-
-// Nothing where the device cannot run the cluster kernel for these blocks of the reduction.
+// Nothing where the device cannot run the cluster kernel, or where two launches are the better way.
 std::optional<MhcShape> shape_of(MhcKernelForm form, const MhcLaunch& g, const CudaMhcOptions& options,
                                  const DeviceInfo& device) {
   if (device.major != 9 || !g.wide || g.reversed) return std::nullopt;
-  // Where the two launches were faster (bench/records/README.md). The bytes are the same.
-  const bool several = ceil_div(g.blocks, kMhcClusterMost) > 1;
-  if (options.path == CudaMhcPath::automatic && (several ? g.rows > 96 : g.rows > 224 && g.rows < 900))
-    return std::nullopt;
-  // As many thread blocks as halve the work of the busiest one, and no more.
-  const auto busiest = ceil_div(g.blocks, kMhcClusterMost);
-  const int cluster =
-      options.cluster > 0 ? std::min(options.cluster, g.blocks) : static_cast<int>(ceil_div(g.blocks, busiest));
-  const auto clusters_of = [&](const MhcShape& s) {
-    int clusters = capacity(form, s, g.blocks);
-    if (options.processors > 0) clusters = std::min(clusters, std::max(1, options.processors / cluster));
-    return clusters;
-  };
-  const auto finish = [&](MhcShape s, int clusters) {
-    s.tiles = static_cast<int>(ceil_div(g.rows, s.tile_tokens));
-    s.clusters = std::min(clusters, s.tiles);
-    return s;
-  };
-  // Few rows: one tile per cluster, one thread block per processor.
-  for (const int tokens : {kMhcTokenGroup, kFewTokens}) {
-    if (options.tile_tokens > 0 && (options.tile_tokens != tokens || !options.one_per_processor)) continue;
-    const MhcShape s = cut(cluster, tokens, true, g.blocks);
-    if (mhc_cluster_shared(form, s, g.blocks) > device.block_shared_bytes) continue;
-    const int clusters = clusters_of(s);
-    if (clusters > 0 && (options.tile_tokens > 0 || ceil_div(g.rows, tokens) <= clusters)) return finish(s, clusters);
-  }
-  const int half = device.processor_shared_bytes / 2 - 1024;
-  const int bytes = options.one_per_processor ? device.block_shared_bytes : std::min(half, device.block_shared_bytes);
-  int most = most_tokens(form, cluster, g.blocks, bytes);
-  if (most == 0) most = most_tokens(form, cluster, g.blocks, device.block_shared_bytes);
-  if (options.tile_tokens > 0) most = std::min(most, options.tile_tokens);
-  if (most == 0) return std::nullopt;
-  MhcShape s = cut(cluster, most, false, g.blocks);
-  const int clusters = clusters_of(s);
-  if (clusters == 0) return std::nullopt;
-  // Tiles of one size, so that all clusters end together.
-  const std::int64_t rounds = ceil_div(g.rows, static_cast<std::int64_t>(clusters) * most);
-  s.tile_tokens = static_cast<int>(ceil_div(ceil_div(g.rows, clusters * rounds), kMhcTokenGroup)) * kMhcTokenGroup;
-  return finish(s, clusters);
+  if (options.path == CudaMhcPath::automatic && mhc_two_launches_pay(form, g.rows, g.blocks)) return std::nullopt;
+  MhcShapeRequest r;
+  r.form = form;
+  r.rows = g.rows;
+  r.blocks = g.blocks;
+  r.processors = options.processors;
+  r.block_shared_bytes = device.block_shared_bytes;
+  r.processor_shared_bytes = device.processor_shared_bytes;
+  r.tile_tokens = options.tile_tokens;
+  r.cluster = options.cluster;
+  r.one_per_processor = options.one_per_processor;
+  r.capacity = [&](const MhcShape& s) { return capacity(form, s, g.blocks); };
+  return choose_mhc_shape(r);
 }
 
 // Fast mode: one partial sum per split, then the coefficients.

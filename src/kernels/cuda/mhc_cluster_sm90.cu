@@ -28,44 +28,12 @@
 namespace batchproof::cuda {
 namespace {
 
-constexpr int kWarps = kMhcThreads / 32;
-constexpr int kTurns = kMhcMostTokens / kWarps;  // most tokens of one warp
-static_assert(kTurns == 4);                      // what one store sends
-constexpr int kPartFloats = 8 * 16 * kMhcSumStride;
+constexpr int kWarps = kMhcWarps;
+constexpr int kTurns = kMhcTurns;
+static_assert(kTurns == 4);  // what one store sends
 constexpr int kGroupsMost = kMhcMostTokens / kMhcTokenGroup;
 
-// mbarriers.
-enum { kSums = 0, kPre = 1, kSquares = 2, kBarriers = 3 };
-
-// 64: the columns of two tokens in different banks.
-__host__ __device__ constexpr int token_bytes(int streams, int local) { return streams * local * 512 + 64; }
-
-// Offsets into shared memory, in bytes.
-struct Layout {
-  int x, parts, outbox, places, exchange, pre, carried, block_squares, squares, comb, coefficients, barriers, total;
-};
-
-__host__ __device__ inline Layout layout_of(int streams, bool post, const MhcShape& s, int blocks) {
-  const int owned = (s.tile_tokens + s.cluster - 1) / s.cluster;
-  Layout l;
-  l.x = s.tile_tokens * token_bytes(streams, s.local_blocks);
-  l.parts = l.x + (post ? s.local_blocks * s.tile_tokens * 512 : 0);
-  l.outbox = l.parts + kPartFloats * 4;
-  l.places = l.outbox + owned * s.cluster * kMhcSumStride * 4;
-  l.exchange = l.places + s.tile_tokens * 4;
-  l.pre = l.exchange + owned * blocks * kMhcSumStride * 4;
-  l.carried = l.pre + s.tile_tokens * 16;
-  l.block_squares = l.carried + s.tile_tokens * 16;
-  l.squares = l.block_squares + s.local_blocks * s.tile_tokens * 4;
-  l.comb = l.squares + kWarps * kTurns * blocks * 4;
-  l.coefficients = l.comb + owned * 64;
-  l.barriers = l.coefficients + (post ? s.tile_tokens * 80 : 0);
-  l.total = l.barriers + kBarriers * 8;
-  return l;
-}
-
-// ---- one instruction each
-// --------------------------------------------------------------------------------------------
+// ---- one instruction each ---------------------------------------------------------------------------------------
 
 // Stores to another thread block's shared memory; its barrier counts the bytes.
 __device__ inline void send(std::uint32_t address, std::uint32_t barrier, float a, float b, float c, float d) {
@@ -93,8 +61,7 @@ __device__ inline void copies_read() {
 }
 __device__ inline void prefetch_l2(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at) : "memory"); }
 
-// ---- the kernel
-// --------------------------------------------------------------------------------------------------------
+// ---- the kernel -------------------------------------------------------------------------------------------------
 
 template <bool kPost, int kStreams, int kMixTiles, int kGroups>
 __global__ void __launch_bounds__(kMhcThreads, kGroups > 2 ? 2 : 1)
@@ -103,8 +70,8 @@ __global__ void __launch_bounds__(kMhcThreads, kGroups > 2 ? 2 : 1)
   constexpr int kMixes = kMixTiles == 3 ? 24 : 4;
   constexpr int kParts = 2 * kStreams;
   const int stream_bytes = s.local_blocks * 512;
-  const int bytes_of_token = token_bytes(kStreams, s.local_blocks);
-  const Layout l = layout_of(kStreams, kPost, s, g.blocks);
+  const int bytes_of_token = mhc_token_bytes(kStreams, s.local_blocks);
+  const MhcLayout l = mhc_layout(kStreams, kPost, s, g.blocks);
   float* const parts = reinterpret_cast<float*>(shared + l.parts);
   float* const exchange = reinterpret_cast<float*>(shared + l.exchange);
   float* const pre = reinterpret_cast<float*>(shared + l.pre);
@@ -131,7 +98,7 @@ __global__ void __launch_bounds__(kMhcThreads, kGroups > 2 ? 2 : 1)
   const auto load_weights = [&](int block) { weights.load(g, kMixes, block, warp % kParts, lane, true); };
 
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kBarriers; ++i) barrier_init(barrier(i), 1);
+    for (int i = 0; i < kMhcBarriers; ++i) barrier_init(barrier(i), 1);
     barrier_init_fence();
   }
   const int owned_most = (s.tile_tokens + s.cluster - 1) / s.cluster;
@@ -167,10 +134,10 @@ __global__ void __launch_bounds__(kMhcThreads, kGroups > 2 ? 2 : 1)
     }
     if (threadIdx.x == 0) {
       const int owned = tokens > rank ? (tokens - rank + s.cluster - 1) / s.cluster : 0;
-      barrier_expect_bytes(barrier(kSums), static_cast<std::uint32_t>(owned * g.blocks * kMhcSumStride * 4));
-      barrier_expect_bytes(barrier(kPre), static_cast<std::uint32_t>(tokens * 16));
+      barrier_expect_bytes(barrier(kMhcSums), static_cast<std::uint32_t>(owned * g.blocks * kMhcSumStride * 4));
+      barrier_expect_bytes(barrier(kMhcPre), static_cast<std::uint32_t>(tokens * 16));
       if (norm)
-        barrier_expect_bytes(barrier(kSquares),
+        barrier_expect_bytes(barrier(kMhcSquares),
                              static_cast<std::uint32_t>(min(tokens, kWarps) * g.blocks * kTurns * 4));
     }
     if constexpr (kPost) {
@@ -233,7 +200,7 @@ __global__ void __launch_bounds__(kMhcThreads, kGroups > 2 ? 2 : 1)
           constexpr int kBytes = kMhcSumStride * 4;
           copy_out(cluster_address(shared_at + l.exchange + block * owned_most * kBytes, lane),
                    shared_at + l.outbox + lane * owned_most * kBytes, static_cast<std::uint32_t>(owned * kBytes),
-                   cluster_address(barrier(kSums), lane));
+                   cluster_address(barrier(kMhcSums), lane));
           copies_read();
         }
         __syncwarp();
@@ -257,7 +224,7 @@ __global__ void __launch_bounds__(kMhcThreads, kGroups > 2 ? 2 : 1)
     // From the last warp down: where tokens are few, the first ones have the rows.
     int slot = kWarps - 1 - warp;
     for (int token = rank + slot * s.cluster; token < tokens; token += kWarps * s.cluster, slot += kWarps) {
-      barrier_wait(barrier(kSums), parity);
+      barrier_wait(barrier(kMhcSums), parity);
       const float* from = exchange + slot * kMhcSumStride + min(lane, kMhcSquare);
       const float sum = merge_blocks(from, g.blocks, owned_most * kMhcSumStride, false);
       const float value = coefficients(g, start + token, sum, kMixes, lane);
@@ -265,14 +232,14 @@ __global__ void __launch_bounds__(kMhcThreads, kGroups > 2 ? 2 : 1)
 #pragma unroll
       for (int i = 0; i < 4; ++i) each[i] = __shfl_sync(kAllLanes, value, i);
       if (lane < s.cluster)
-        send(cluster_address(shared_at + l.pre + token * 16, lane), cluster_address(barrier(kPre), lane), each[0],
+        send(cluster_address(shared_at + l.pre + token * 16, lane), cluster_address(barrier(kMhcPre), lane), each[0],
              each[1], each[2], each[3]);
       if (g.delayed && lane < 4) store_fp32(g.pre_out, start + token, lane, 0, value);
       if (kMixTiles == 3 && lane >= 8 && lane < 24) comb[slot * 16 + lane - 8] = value;
     }
 
     // ---- collapse ----
-    barrier_wait(barrier(kPre), parity);
+    barrier_wait(barrier(kMhcPre), parity);
 #pragma unroll 1
     for (int b = 0; b < local; ++b) {
       const int block = first_block + b;
@@ -297,7 +264,7 @@ __global__ void __launch_bounds__(kMhcThreads, kGroups > 2 ? 2 : 1)
       }
       if (norm && warp < tokens && lane < s.cluster)
         send(cluster_address(shared_at + l.squares + (block * kWarps + warp) * kTurns * 4, lane),
-             cluster_address(barrier(kSquares), lane), sums[0], sums[1], sums[2], sums[3]);
+             cluster_address(barrier(kMhcSquares), lane), sums[0], sums[1], sums[2], sums[3]);
     }
     if constexpr (kMixTiles == 3) {
       __syncwarp();
@@ -306,7 +273,7 @@ __global__ void __launch_bounds__(kMhcThreads, kGroups > 2 ? 2 : 1)
         sinkhorn(g, start + token, lane >= 8 && lane < 24 ? comb[slot * 16 + lane - 8] : 0.0f);
     }
     if (norm) {
-      barrier_wait(barrier(kSquares), parity);
+      barrier_wait(barrier(kMhcSquares), parity);
       // Lane i has the factor of the warp's i-th token.
       float factor = 0.0f;
       if (lane < kTurns)
@@ -374,10 +341,6 @@ void configure(MhcKernelForm form, const MhcShape& s, int blocks, bool dependent
 }
 
 }  // namespace
-
-int mhc_cluster_shared(MhcKernelForm form, const MhcShape& shape, int blocks) {
-  return layout_of(form == MhcKernelForm::broadcast ? 1 : 4, form == MhcKernelForm::fused, shape, blocks).total;
-}
 
 cudaError_t mhc_cluster_capacity(MhcKernelForm form, const MhcShape& shape, int blocks, int* clusters) {
   Configured c;

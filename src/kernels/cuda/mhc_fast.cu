@@ -8,7 +8,7 @@
 namespace batchproof::cuda {
 namespace {
 
-constexpr int kWarps = kMhcThreads / 32;
+constexpr int kWarps = kMhcWarps;
 constexpr int kBlockColumns = 64;  // of a K block
 constexpr int kTile = 64;          // tokens of a thread block
 

@@ -9,15 +9,9 @@
 
 #include <cstdint>
 
-namespace batchproof::cuda {
+#include "src/kernels/cuda/mhc_shape.h"
 
-constexpr int kMhcColumns = 256;     // columns of every stream in one block of the reduction
-constexpr int kMhcThreads = 256;     // of a thread block that work on rows and products
-constexpr int kMhcSumStride = 28;    // floats between the partial sums of two tokens: 24 mixes, the square sum, padding
-constexpr int kMhcSquare = 24;       // where the square sum is among them
-constexpr int kMhcTokenGroup = 8;    // tokens of one tensor-core instruction
-constexpr int kMhcMostTokens = 32;   // of a tile
-constexpr int kMhcClusterMost = 16;  // thread blocks of a cluster
+namespace batchproof::cuda {
 
 // FP32 [rows, n] or [rows, n, n] in device memory.
 struct MhcDeviceMatrix {
@@ -65,20 +59,6 @@ struct MhcLaunch {
   int parts;
 };
 
-// How many thread blocks work on which tokens. Changes time only.
-struct MhcShape {
-  int cluster;      // thread blocks that share a tile
-  int tile_tokens;  // a multiple of kMhcTokenGroup
-  int tiles;
-  int clusters;      // that run at once; each takes every clusters-th tile
-  int local_blocks;  // most blocks of the reduction that one thread block holds
-  bool few;          // the kernel for at most 16 tokens per tile and one thread block per processor
-};
-
-enum class MhcKernelForm { pre, broadcast, fused, head };
-
-// Bytes of dynamic shared memory of the cluster kernel.
-int mhc_cluster_shared(MhcKernelForm form, const MhcShape& shape, int blocks);
 // Clusters of the shape that the device can hold at once; 0: it cannot run it.
 cudaError_t mhc_cluster_capacity(MhcKernelForm form, const MhcShape& shape, int blocks, int* clusters);
 // One launch for everything. `dependent`: programmatic dependent launch.

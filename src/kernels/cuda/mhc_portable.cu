@@ -8,7 +8,7 @@ namespace batchproof::cuda {
 namespace {
 
 constexpr int kTile = 16;  // tokens of a product's thread block
-constexpr int kWarps = kMhcThreads / 32;
+constexpr int kWarps = kMhcWarps;
 
 __device__ inline float* partial_of(const MhcLaunch& g, std::int64_t token, int part) {
   return g.partial + (token * g.parts + part) * kMhcSumStride;

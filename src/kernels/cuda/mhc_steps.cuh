@@ -94,8 +94,7 @@ __device__ inline float load_fp32(const MhcDeviceMatrix& m, std::int64_t row, in
   return m.data[row * m.row + first * m.first + second * m.second];
 }
 
-// ---- one token's 256 columns, by a warp: lane l has columns [8 l, 8 l + 8) of every stream
-// -----------------------------
+// ---- one token's 256 columns, by a warp: lane l has columns [8 l, 8 l + 8) of every stream -----------------------
 
 template <int kStreams, bool kPost>
 struct MhcColumns {
@@ -219,8 +218,7 @@ __device__ float make_block(const MhcLaunch& g, MhcColumns<kStreams, kPost>& c, 
   return square;
 }
 
-// ---- product
-// ----------------------------------------------------------------------------------------------------------
+// ---- product -----------------------------------------------------------------------------------------------------
 
 __device__ inline void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -375,8 +373,7 @@ __device__ void product_block(const MhcLaunch& g, int block, MhcPart<kMixTiles, 
   }
 }
 
-// ---- coefficients
-// -----------------------------------------------------------------------------------------------------
+// ---- coefficients ------------------------------------------------------------------------------------------------
 
 // The correctly rounded reciprocal. kPlain: of a value that is known to lie far from the ends of the exponent's range,
 // where the unit's estimate and one step of Newton give it (mhc_check compares them over every significand).
@@ -481,8 +478,7 @@ __device__ inline void sinkhorn(const MhcLaunch& g, std::int64_t token, float lo
   if (lane < 16) store_fp32(g.comb_out, token, lane / 4, lane % 4, mine);
 }
 
-// ---- collapse
-// ---------------------------------------------------------------------------------------------------------
+// ---- collapse ----------------------------------------------------------------------------------------------------
 
 // The coefficients that the collapse of the delayed form uses.
 __device__ inline float carried_coefficient(const MhcLaunch& g, std::int64_t token, int i) {
