@@ -16,6 +16,7 @@
 #include <ctime>
 #include <mutex>
 
+#include "src/comm/buffers.h"
 #include "src/comm/reduce.h"
 #include "src/numeric/dtype.h"
 
@@ -38,13 +39,6 @@ std::string mpi_text(int code) {
   int length = 0;
   MPI_Error_string(code, text, &length);
   return std::string(text, static_cast<std::size_t>(length));
-}
-
-const std::byte* at(const void* base, std::size_t offset) { return static_cast<const std::byte*>(base) + offset; }
-std::byte* at(void* base, std::size_t offset) { return static_cast<std::byte*>(base) + offset; }
-
-void copy_bytes(void* to, const void* from, std::size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
 
 }  // namespace
@@ -268,20 +262,6 @@ std::string text(const Call& call) {
   }
 }
 
-bool overlap(std::uintptr_t a, std::size_t a_bytes, std::uintptr_t b, std::size_t b_bytes) {
-  return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
-}
-
-std::string buffer_error(const void* send, std::size_t send_bytes, const void* recv, std::size_t recv_bytes,
-                         bool in_place) {
-  if (send == nullptr && send_bytes > 0) return "send is NULL";
-  if (recv == nullptr && recv_bytes > 0) return "recv is NULL";
-  if (!in_place &&
-      overlap(reinterpret_cast<std::uintptr_t>(send), send_bytes, reinterpret_cast<std::uintptr_t>(recv), recv_bytes))
-    return "send and recv overlap";
-  return {};
-}
-
 }  // namespace
 
 struct MpiWorld::State {
@@ -416,28 +396,6 @@ struct Collectives {
         Op::all_to_all, [&](int q) { return S::piece(q, at(send, q * bytes), bytes); },
         [&](int q) { return S::piece(q, at(recv, q * bytes), bytes); });
     return moved ? BP_OK : BP_COMM;
-  }
-
-  static std::string all_to_all_v_error(int world, const void* send, const std::size_t* send_bytes,
-                                        const std::size_t* send_offsets, const void* recv,
-                                        const std::size_t* recv_bytes, const std::size_t* recv_offsets) {
-    if (send_bytes == nullptr || send_offsets == nullptr || recv_bytes == nullptr || recv_offsets == nullptr)
-      return "an array of sizes or offsets is NULL";
-    const auto send_base = reinterpret_cast<std::uintptr_t>(send);
-    const auto recv_base = reinterpret_cast<std::uintptr_t>(recv);
-    for (int p = 0; p < world; ++p) {
-      if (send == nullptr && send_bytes[p] > 0) return "send is NULL";
-      if (recv == nullptr && recv_bytes[p] > 0) return "recv is NULL";
-    }
-    for (int p = 0; p < world; ++p) {
-      const std::uintptr_t block = recv_base + recv_offsets[p];
-      for (int q = 0; q < world; ++q) {
-        if (overlap(send_base + send_offsets[q], send_bytes[q], block, recv_bytes[p])) return "send and recv overlap";
-        if (p < q && overlap(block, recv_bytes[p], recv_base + recv_offsets[q], recv_bytes[q]))
-          return fmt::format("the blocks from ranks {} and {} overlap in recv", p, q);
-      }
-    }
-    return {};
   }
 
   static bp_status all_to_all_v(const bp_comm* comm, const void* send, const std::size_t* send_bytes,

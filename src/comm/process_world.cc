@@ -22,6 +22,7 @@
 #include <new>
 #include <vector>
 
+#include "src/comm/buffers.h"
 #include "src/comm/reduce.h"
 #include "src/numeric/dtype.h"
 
@@ -107,27 +108,6 @@ bool is_dead(std::int32_t pid) {
   if (errno == ESRCH) return true;
 #endif
   return kill(pid, 0) != 0 && errno == ESRCH;
-}
-
-const std::byte* at(const void* base, std::size_t offset) { return static_cast<const std::byte*>(base) + offset; }
-std::byte* at(void* base, std::size_t offset) { return static_cast<std::byte*>(base) + offset; }
-
-void copy_bytes(void* to, const void* from, std::size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-}
-
-bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
-  const auto first = reinterpret_cast<std::uintptr_t>(a);
-  const auto second = reinterpret_cast<std::uintptr_t>(b);
-  return a_bytes > 0 && b_bytes > 0 && first < second + b_bytes && second < first + a_bytes;
-}
-
-std::string buffer_error(const void* send, std::size_t send_bytes, const void* recv, std::size_t recv_bytes,
-                         bool in_place) {
-  if (send == nullptr && send_bytes > 0) return "send is NULL";
-  if (recv == nullptr && recv_bytes > 0) return "recv is NULL";
-  if (!in_place && overlap(send, send_bytes, recv, recv_bytes)) return "send and recv overlap";
-  return {};
 }
 
 }  // namespace
@@ -306,17 +286,8 @@ struct Collectives {
                                 const std::size_t* recv_offsets, void*) {
     S* state = of(comm);
     const int world = state->world;
-    if (send_bytes == nullptr || send_offsets == nullptr || recv_bytes == nullptr || recv_offsets == nullptr)
-      return invalid(comm, Op::all_to_all_v, "an array of sizes or offsets is NULL");
-    for (int p = 0; p < world; ++p) {
-      for (int q = 0; q < world; ++q) {
-        const std::string error =
-            buffer_error(at(send, send_offsets[p]), send_bytes[p], at(recv, recv_offsets[q]), recv_bytes[q], false);
-        if (!error.empty()) return invalid(comm, Op::all_to_all_v, error);
-        if (p < q && overlap(at(recv, recv_offsets[p]), recv_bytes[p], at(recv, recv_offsets[q]), recv_bytes[q]))
-          return invalid(comm, Op::all_to_all_v, fmt::format("what ranks {} and {} send here overlaps in recv", p, q));
-      }
-    }
+    const std::string error = all_to_all_v_error(world, send, send_bytes, send_offsets, recv, recv_bytes, recv_offsets);
+    if (!error.empty()) return invalid(comm, Op::all_to_all_v, error);
     for (int q = 0; q < world; ++q) {
       state->sent(comm->rank, q) = send_bytes[q];
       state->expected(comm->rank, q) = recv_bytes[q];

@@ -26,6 +26,7 @@
 #include <thread>
 #include <vector>
 
+#include "src/comm/buffers.h"
 #include "src/comm/rank_memory.h"
 #include "src/comm/reduce.h"
 #include "src/comm/thread_world_state.h"
@@ -36,9 +37,6 @@ namespace batchproof {
 namespace {
 
 WorldCore* core_of(const bp_comm* comm) { return static_cast<WorldCore*>(comm->self); }
-
-const std::byte* at(const void* base, std::size_t offset) { return static_cast<const std::byte*>(base) + offset; }
-std::byte* at(void* base, std::size_t offset) { return static_cast<std::byte*>(base) + offset; }
 
 class HostMemory final : public RankMemory {
  public:
@@ -56,10 +54,6 @@ class HostMemory final : public RankMemory {
   Result<void> end(int, void*) override { return {}; }
   Result<void> left(int, void*) override { return {}; }
 };
-
-bool overlap(std::uintptr_t a, std::size_t a_bytes, std::uintptr_t b, std::size_t b_bytes) {
-  return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
-}
 
 bp_status invalid(const bp_comm* comm, const char* function, const std::string& what) {
   core_of(comm)->abort(fmt::format("rank {}: {}: {}", comm->rank, function, what));
@@ -116,18 +110,6 @@ class Part {
   Result<void> failure_;
 };
 
-// Checks that both buffers are there and do not overlap, but for the one place that `in_place` allows.
-std::string buffer_error(const void* send, std::size_t send_bytes, const void* recv, std::size_t recv_bytes,
-                         bool in_place) {
-  if (send == nullptr && send_bytes > 0) return "send is NULL";
-  if (recv == nullptr && recv_bytes > 0) return "recv is NULL";
-  if (!in_place &&
-      overlap(reinterpret_cast<std::uintptr_t>(send), send_bytes, reinterpret_cast<std::uintptr_t>(recv), recv_bytes)) {
-    return "send and recv overlap";
-  }
-  return {};
-}
-
 bp_status barrier(const bp_comm* comm, void* stream) noexcept {
   Part part(comm, "barrier", stream);
   const bp_status entered = part.enter(WorldCall{.op = WorldOp::barrier});
@@ -163,31 +145,6 @@ bp_status all_to_all(const bp_comm* comm, const void* send, void* recv, std::siz
   }
   part.leave();
   return part.status();
-}
-
-std::string all_to_all_v_error(int world, const void* send, const std::size_t* send_bytes,
-                               const std::size_t* send_offsets, const void* recv, const std::size_t* recv_bytes,
-                               const std::size_t* recv_offsets) {
-  if (send_bytes == nullptr || send_offsets == nullptr || recv_bytes == nullptr || recv_offsets == nullptr) {
-    return "an array of sizes or offsets is NULL";
-  }
-  for (int q = 0; q < world; ++q) {
-    if (send == nullptr && send_bytes[q] > 0) return "send is NULL";
-    if (recv == nullptr && recv_bytes[q] > 0) return "recv is NULL";
-  }
-  // As numbers: a NULL base with nothing to move may not be added to.
-  const auto send_base = reinterpret_cast<std::uintptr_t>(send);
-  const auto recv_base = reinterpret_cast<std::uintptr_t>(recv);
-  for (int p = 0; p < world; ++p) {
-    const std::uintptr_t block = recv_base + recv_offsets[p];
-    for (int q = 0; q < world; ++q) {
-      if (overlap(send_base + send_offsets[q], send_bytes[q], block, recv_bytes[p])) return "send and recv overlap";
-      if (p < q && overlap(block, recv_bytes[p], recv_base + recv_offsets[q], recv_bytes[q])) {
-        return fmt::format("the blocks from ranks {} and {} overlap in recv", p, q);
-      }
-    }
-  }
-  return {};
 }
 
 bp_status all_to_all_v(const bp_comm* comm, const void* send, const std::size_t* send_bytes,
