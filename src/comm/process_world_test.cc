@@ -238,17 +238,17 @@ TEST(ProcessWorldFailureTest, BadArgumentsAreInvalidOnTheirRank) {
 TEST(ProcessWorldFailureTest, TheObserverSeesWhoWaits) {
   Processes processes(2, kSmallSlot);
   processes.start([](int rank, ProcessWorld& world) {
-    if (rank == 1) {
-      pause();
-      return 0;
-    }
+    if (rank == 1) raise(SIGSTOP);  // attached, and in no collective
     return world.comm()->barrier(world.comm(), nullptr) == BP_COMM ? 0 : 9;
   });
   for (int i = 0; i < 500 && processes.observer().waits_in(0).empty(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  int status = 0;
+  ASSERT_EQ(waitpid(processes.pid(1), &status, WUNTRACED), processes.pid(1));
+  ASSERT_TRUE(WIFSTOPPED(status));
   EXPECT_EQ(processes.observer().waits_in(0), "barrier");
   EXPECT_EQ(processes.observer().waits_in(1), "");
-  kill(processes.pid(1), SIGTERM);
+  kill(processes.pid(1), SIGKILL);
   const auto ends = processes.wait();
   EXPECT_EQ(ends[0].status, 0);
   EXPECT_TRUE(ends[1].killed);
