@@ -108,11 +108,22 @@ std::vector<std::int64_t> partner_sources(const PortLayout& port, const Cancelli
   return moved_entries(places, block_of);
 }
 
-// Flips the sign of floating-point elements.
+// Elements of whole bytes with a sign bit have it in their last one; the others are negated as numbers.
 void negate_elements(bp_dtype dtype, std::int64_t count, std::byte* data) {
-  const std::size_t size = static_cast<std::size_t>(dtype_bits(dtype)) / 8;
-  if (size == 0) return;
-  for (std::int64_t e = 0; e < count; ++e) data[static_cast<std::size_t>(e + 1) * size - 1] ^= std::byte{0x80};
+  switch (dtype) {
+    case BP_FP64:
+    case BP_FP32:
+    case BP_BF16:
+    case BP_FP16:
+    case BP_E4M3:
+    case BP_E5M2: {
+      const std::size_t size = static_cast<std::size_t>(dtype_bits(dtype)) / 8;
+      for (std::int64_t e = 0; e < count; ++e) data[static_cast<std::size_t>(e + 1) * size - 1] ^= std::byte{0x80};
+      return;
+    }
+    default:
+      for (std::int64_t e = 0; e < count; ++e) encode_element(dtype, -decode_element(dtype, data, e), data, e);
+  }
 }
 
 // Lines of a weight whose reduction index follows the line: both members of a pair have the line of the lower one, the
