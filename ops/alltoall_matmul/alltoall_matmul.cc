@@ -422,12 +422,8 @@ bp_status reference(const bp_context* context, const bp_tensor* tensors) {
   });
 }
 
-// Controls claim what the invariant implementation promises: that is their lie.
 uint32_t promises(const bp_implementation* implementation, const bp_problem* /*problem*/, const bp_device* device) {
-  if (device->memory != BP_MEMORY_HOST) return 0;
-  constexpr uint32_t kAlways = BP_REPEAT | BP_NEIGHBOURS | BP_COMM_MODE | BP_POISON | BP_ALIGNMENT | BP_THREADS;
-  if (implementation->mode == BP_MODE_FAST) return kAlways;
-  return kAlways | BP_BATCH_SIZE | BP_POSITION | BP_CROSS_RANK | BP_WORLD_SIZE | BP_HISTORY;
+  return gathered_promises(implementation, device);
 }
 
 const bp_operator kOperator = operator_table(

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "src/kernels/cpu/elements.h"
 #include "src/kernels/cpu/reduced_controls.h"
 #include "src/kernels/cpu/reduced_linear.h"
+#include "src/kernels/cpu/reduced_ports.h"
 #include "src/numeric/dtype.h"
 #include "src/runtime/operator_table.h"
 
@@ -61,78 +61,30 @@ constexpr bp_port kPorts[kPortCount] = {reduced_x1_port("x, input"),
 constexpr bp_axis_decl kAxes[] = {
     {"M", "rows of x1 and of y"}, {"K", "reduction length of one rank"}, {"N", "columns of x2"}};
 constexpr bp_attr_decl kAttrs[] = {
-    {"transpose_x2", BP_ATTR_BOOL, "false", "x2 is stored as (N, K) and passed as a transposed view"},
-    {"bias_after_scale", BP_ATTR_BOOL, "false",
-     "per-tensor and per-token: scale * sum + bias, not scale * (sum + bias)"},
+    kReducedTransposeX2,
+    reduced_bias_after_scale("false"),
     {"strict_limits", BP_ATTR_BOOL, "false", "accept only what MatmulAllReduce documents"},
-    {"reduce_op", BP_ATTR_STRING, "sum", "sum; nothing else is supported"},
-    {"comm_turn", BP_ATTR_INT, "0", "0 under strict_limits; does not change the result"},
-    {"stream_mode", BP_ATTR_INT, "1", "1 under strict_limits; does not change the result"},
-    {"block_size", BP_ATTR_INT, "0", "0 under strict_limits"},
-    {"group_size", BP_ATTR_INT, "0", "sizes of scale blocks; 0: from the shapes"}};
-constexpr const char* kIgnoredAttrs =
-    "group, hcom, rank_size, world_size, comm_mode, is_format_nz, use_int64, is_amax_out, amax_out, is_trans_a, "
-    "transpose_x1, y_dtype, quant_scale, use_quant_scale";
-
-using Dtypes = std::array<bp_dtype, kPortCount>;
-constexpr Dtypes plain(bp_dtype dtype) { return {dtype, dtype, dtype, dtype, dtype}; }
-constexpr Dtypes scaled(bp_dtype input, bp_dtype y, Scaling scaling) {
-  Dtypes dtypes = {input, input, scaling == Scaling::block ? bp_dtype{BP_NONE} : bp_dtype{BP_FP32}, y, y};
-  const bp_dtype scale = scaling == Scaling::mx ? BP_E8M0 : BP_FP32;
-  dtypes[kX1Scale + form_of(scaling)] = scale;
-  dtypes[kX2Scale + form_of(scaling)] = scale;
-  return dtypes;
-}
-constexpr Dtypes kFp32Mode = plain(BP_FP32);
-constexpr Dtypes kBf16Mode = plain(BP_BF16);
-constexpr Dtypes kFp16Mode = plain(BP_FP16);
-constexpr Dtypes kMxfp8 = scaled(BP_E4M3, BP_BF16, Scaling::mx);
-constexpr Dtypes kFp8 = scaled(BP_E4M3, BP_BF16, Scaling::tensor);
-constexpr Dtypes kFp8Block = scaled(BP_E4M3, BP_BF16, Scaling::block);
-constexpr Dtypes kInt8 = scaled(BP_INT8, BP_FP16, Scaling::token_channel);
-constexpr bp_dtype_mode kDtypeModes[] = {
-    {"fp32", kFp32Mode.data()}, {"bf16", kBf16Mode.data()},      {"fp16", kFp16Mode.data()}, {"mxfp8", kMxfp8.data()},
-    {"fp8", kFp8.data()},       {"fp8_block", kFp8Block.data()}, {"int8", kInt8.data()}};
+    kReduceOp,
+    kCommTurn,
+    kStreamMode,
+    kBlockSize,
+    kGroupSize};
 
 // ---- implementations ----
 
-struct Plan {
-  ReduceOrder order = ReduceOrder::tree;
-  std::int64_t segment = kGemmSegment;
-};
-constexpr Plan kTree = {};
-constexpr Plan kVendor = {ReduceOrder::vendor};
-constexpr Plan kFast = {ReduceOrder::vendor, 0};
-constexpr Plan kRotated = {ReduceOrder::rotated};
-constexpr Plan kReversed = {ReduceOrder::reversed};
-constexpr Plan kByWorld = {ReduceOrder::by_world};
-constexpr Plan kLowBit = {ReduceOrder::low_bit};
-
-constexpr const char* kReversedId = "cpu-ranks-descending";
+constexpr ReducedPlan kLowBit = {ReduceOrder::low_bit};
 
 constexpr bp_implementation kImplementations[] = {
-    {"cpu-fp32_tree-tree16-chain256", "FP32 partial sums that are nodes of one tree of 16 slices: any number of ranks",
-     nullptr, BP_MODE_INVARIANT, 0, nullptr, &kTree},
-    {"cpu-vendor_order-chain256", "partial sums rounded to the output dtype, added in rank order in FP32", nullptr,
-     BP_MODE_INVARIANT, 0, nullptr, &kVendor},
-    {"cpu-fast", "as vendor_order, segment length chosen from M: not batch invariant", nullptr, BP_MODE_FAST, 0,
-     nullptr, &kFast},
+    kReducedTree,
+    kReducedVendorOrder,
+    kReducedFast,
     {"cpu-fp8comm-tile16", "partial sums travel as FP8 codes under one scale per 16 rows: the rows of a tile share it",
      nullptr, BP_MODE_FAST, 0, nullptr, &kLowBit},
-    {"control-e-rotated-ranks", "a deliberately variant sum over ranks",
-     "the order of ranks rotates with the block of four rows, every addition rounds to the output dtype",
-     BP_MODE_INVARIANT, 0, kReversedId, &kRotated},
-    {"control-f-order-by-world", "a deliberately variant sum over ranks",
-     "two ranks add in the output dtype, more add FP32 partial sums in rank order", BP_MODE_INVARIANT, 0, nullptr,
-     &kByWorld},
+    kControlRotatedRanks,
+    kControlOrderByWorld,
     {"control-low-bit-tile", "a deliberately variant sum over ranks", "as cpu-fp8comm-tile16, promised invariant",
      BP_MODE_INVARIANT, 0, nullptr, &kLowBit},
-    {kReversedId, "as control-e with the ranks of every row in descending order", nullptr, BP_MODE_INVARIANT,
-     BP_IMPL_WITNESS, nullptr, &kReversed}};
-
-constexpr std::int64_t kThresholds[] = {13, 129};
-
-const Plan& plan_of(const bp_implementation* implementation) { return *static_cast<const Plan*>(implementation->data); }
+    kReducedReversedRanks};
 
 // ---- validate ----
 
@@ -198,7 +150,7 @@ Result<void> multiply_and_reduce(const bp_context* context, const bp_tensor* ten
   const bp_tensor& y = tensors[kY];
   const bp_tensor* x3 = tensors[kX3].dtype == BP_NONE ? nullptr : &tensors[kX3];
   const std::int64_t elements = y.shape[0] * y.shape[1];
-  const Plan& plan = plan_of(context->implementation);
+  const ReducedPlan& plan = reduced_plan(context->implementation);
   ScaledLinear linear = reduced_linear_of(context, tensors, kReduced);
   linear.y = &y;  // every tensor is checked before the first rank communicates
   if (const Result<void> fits = check_scaled_linear(linear); !fits) return fits;
@@ -243,7 +195,7 @@ bp_status reference(const bp_context* context, const bp_tensor* tensors) {
 
 // Controls claim what the invariant implementations promise: that is their lie.
 uint32_t promises(const bp_implementation* implementation, const bp_problem* problem, const bp_device* device) {
-  return reduced_promises(plan_of(implementation).order, implementation, problem, device, kReduced,
+  return reduced_promises(reduced_plan(implementation).order, implementation, problem, device, kReduced,
                           problem->dtypes[kX3] != BP_NONE);
 }
 
@@ -251,8 +203,8 @@ const bp_operator kOperator = operator_table(
     {.name = "matmul_all_reduce",
      .summary = "y = all_reduce(x1 . x2 + bias + x3)",
      .aliases = "MatmulAllReduce, MatmulAllReduceV2, MatmulAllReduceV3, QuantMatmulAllReduce",
-     .ignored_attrs = kIgnoredAttrs},
-    BP_OP_THREAD_SAFE, kPorts, kAxes, kAttrs, kDtypeModes, kImplementations, kThresholds,
+     .ignored_attrs = kReducedIgnoredAttrs},
+    BP_OP_THREAD_SAFE, kPorts, kAxes, kAttrs, ReducedModes<kPortCount>::kAll, kImplementations, kReducedThresholds,
     {.validate = validate, .workspace_size = workspace_size, .run = run, .reference = reference, .promises = promises});
 
 BATCHPROOF_REGISTER(kOperator);

@@ -142,10 +142,8 @@ void set_shape(bp_tensor* tensor, std::initializer_list<std::int64_t> shape) {
 }  // namespace
 
 std::uint32_t grouped_promises(const bp_implementation* implementation, const bp_device* device) {
-  if (device->memory != BP_MEMORY_HOST) return 0;
-  constexpr std::uint32_t kAlways = BP_REPEAT | BP_NEIGHBOURS | BP_COMM_MODE | BP_POISON | BP_ALIGNMENT | BP_THREADS;
-  if (implementation->mode == BP_MODE_FAST) return kAlways;
-  return kAlways | BP_BATCH_SIZE | BP_POSITION | BP_CROSS_RANK | BP_WORLD_SIZE | BP_ROUTING | BP_HISTORY;
+  const std::uint32_t promised = gathered_promises(implementation, device);
+  return (promised & BP_POSITION) != 0 ? promised | BP_ROUTING : promised;
 }
 
 std::string grouped_problem_error(const bp_problem* problem, const GroupedForm& form) {

@@ -32,6 +32,13 @@ constexpr bp_port row_port(const char* name, bp_port_kind kind, const char* shap
   return port;
 }
 
+// The port with an axis divided over ranks.
+constexpr bp_port sharded(bp_port port, std::int32_t axis) {
+  port.distribution = BP_SHARDED;
+  port.sharded_axis = axis;
+  return port;
+}
+
 // x1 (M, K).
 constexpr bp_port x1_port(bp_distribution distribution, const char* aliases) {
   bp_port port = row_port("x1", BP_ROW_INPUT, "M, K", distribution, kLinearInputs, aliases);
@@ -189,6 +196,14 @@ inline const bp_tensor* scale_tensor(const bp_tensor* tensors, std::uint32_t fir
 
 inline bp_dtype scale_dtype(const bp_dtype* dtypes, std::uint32_t first, Scaling scaling) {
   return scaling == Scaling::none ? BP_NONE : dtypes[first + form_of(scaling)];
+}
+
+// What an operator that brings rows to one product promises; controls claim it as well: that is their lie.
+inline std::uint32_t gathered_promises(const bp_implementation* implementation, const bp_device* device) {
+  if (device->memory != BP_MEMORY_HOST) return 0;
+  constexpr std::uint32_t kAlways = BP_REPEAT | BP_NEIGHBOURS | BP_COMM_MODE | BP_POISON | BP_ALIGNMENT | BP_THREADS;
+  if (implementation->mode == BP_MODE_FAST) return kAlways;
+  return kAlways | BP_BATCH_SIZE | BP_POSITION | BP_CROSS_RANK | BP_WORLD_SIZE | BP_HISTORY;
 }
 
 }  // namespace batchproof

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Products whose K is divided over ranks: what one rank computes of them, and the ports that their operators share. The
-// sum over ranks is the operator's.
+// Products whose K is divided over ranks: what one rank computes of them. The sum over ranks is in reduced_controls.h,
+// the tables of the operators in reduced_ports.h.
 //
 // tree(16): the logical K (over all ranks) is cut into 16 slices; a slice is a chain of segments of 256 that ends in an
 // FP32 value, scales applied; a balanced binary tree merges the slices. A rank of a world of 1, 2, 4, 8 or 16 holds a
@@ -49,33 +49,6 @@ std::string reduced_problem_error(const bp_problem* problem, const ReducedPorts&
 
 // The product as scaled_linear takes it, without y.
 ScaledLinear reduced_linear_of(const bp_context* context, const bp_tensor* tensors, const ReducedPorts& ports);
-
-// ---- ports: K divided over ranks ----
-
-constexpr bp_port sharded(bp_port port, std::int32_t axis) {
-  port.distribution = BP_SHARDED;
-  port.sharded_axis = axis;
-  return port;
-}
-constexpr bp_port reduced_x1_port(const char* aliases) {
-  bp_port port = sharded(x1_port(BP_SHARDED, aliases), 1);
-  port.order_exact_dtypes = 0;  // the slices of an INT8 product are exact, their FP32 sum is not
-  return port;
-}
-constexpr bp_port reduced_x2_port(const char* aliases) { return sharded(x2_port(BP_SHARDED, aliases), 0); }
-// Scales in the order tensor, token or channel, block, mx.
-constexpr bp_port reduced_x1_scale(std::uint32_t form) {
-  return form == 0   ? x1_scale_tensor(BP_PER_RANK)
-         : form == 1 ? x1_scale_token({})
-         : form == 2 ? x1_scale_block({BP_SHARDED, 1})
-                     : x1_scale_mx({BP_SHARDED, 1});
-}
-constexpr bp_port reduced_x2_scale(std::uint32_t form) {
-  return form == 0   ? x2_scale_tensor(BP_PER_RANK)
-         : form == 1 ? x2_scale_channel(BP_PER_RANK)
-         : form == 2 ? sharded(x2_scale_block(BP_SHARDED), 0)
-                     : sharded(x2_scale_mx(BP_SHARDED), 0);
-}
 
 }  // namespace batchproof
 
