@@ -76,12 +76,19 @@ bp_tensor matrix(std::vector<T>& data, bp_dtype dtype, std::int64_t rows, std::i
   return tensor;
 }
 
+inline const bp_implementation& implementation(const std::string& id) {
+  for (std::uint32_t i = 0; i < table().implementation_count; ++i) {
+    if (id == table().implementations[i].id) return table().implementations[i];
+  }
+  std::abort();
+}
+
 // Calls `run` or `reference` of every rank; `tensors` is indexed by rank.
-inline Result<void> call(const Problem& described, bool reference, std::vector<std::vector<bp_tensor>>& tensors) {
+inline Result<void> call(const Problem& described, bool reference, std::vector<std::vector<bp_tensor>>& tensors,
+                         const bp_implementation* chosen = &table().implementations[0]) {
   const Problem::View view(described);
   RankTeam team(described.world);
   return team.run([&](int rank, const bp_comm& comm) -> Result<void> {
-    const bp_implementation* chosen = &table().implementations[0];
     std::vector<char> workspace(table().workspace_size(chosen, view.get(), rank) + 64);
     char error[256] = "";
     bp_context context = {};

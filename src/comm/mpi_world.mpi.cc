@@ -17,6 +17,7 @@
 #include <mutex>
 
 #include "src/comm/buffers.h"
+#include "src/comm/collective.h"
 #include "src/comm/reduce.h"
 #include "src/numeric/dtype.h"
 
@@ -220,23 +221,7 @@ std::optional<std::string> MpiProcesses::overdue() const {
 
 namespace {
 
-enum class Op : std::uint32_t {
-  finished,
-  invalid,
-  barrier,
-  all_gather,
-  reduce_scatter,
-  all_reduce,
-  all_to_all,
-  all_to_all_v
-};
-
-const char* op_name(Op op) {
-  constexpr const char* kNames[] = {"the end",        "an invalid call", "barrier",    "all_gather",
-                                    "reduce_scatter", "all_reduce",      "all_to_all", "all_to_all_v"};
-  const auto index = static_cast<std::size_t>(op);
-  return index < std::size(kNames) ? kNames[index] : "unknown";
-}
+using Op = Collective;
 
 // What a rank says in a round; travels as bytes.
 struct Call {
@@ -246,21 +231,6 @@ struct Call {
   std::uint32_t failed = 0;  // with `finished`: it has an error of its own
   std::uint64_t count = 0;   // elements of a reduction, else bytes
 };
-
-std::string text(const Call& call) {
-  switch (call.op) {
-    case Op::all_gather:
-      return fmt::format("all_gather of {} bytes per rank", call.count);
-    case Op::all_to_all:
-      return fmt::format("all_to_all of {} bytes per peer", call.count);
-    case Op::reduce_scatter:
-    case Op::all_reduce:
-      return fmt::format("{} of {} {} elements in {} order", op_name(call.op), call.count, dtype_name(call.dtype),
-                         call.order == BP_REDUCE_TREE ? "tree" : "rank");
-    default:
-      return op_name(call.op);
-  }
-}
 
 }  // namespace
 
@@ -320,12 +290,8 @@ struct MpiWorld::State {
       return abort(!failed, fmt::format("rank {} returned while rank {} waits in {}", returned, waiting,
                                         op_name(calls[waiting].op)));
     }
-    const Call& first = calls[0];
-    for (int q = 1; q < world; ++q) {
-      const Call& call = calls[q];
-      if (call.op != first.op || call.count != first.count || call.dtype != first.dtype || call.order != first.order)
-        return abort(true, fmt::format("rank {}: {} does not match {} of rank 0", q, text(call), text(first)));
-    }
+    const std::string error = different_calls(world, [&](int q) -> const Call& { return calls[q]; });
+    if (!error.empty()) abort(true, error);
   }
 
   bp_status invalid(Op op, const std::string& what) {

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "src/comm/buffers.h"
+#include "src/comm/collective.h"
 #include "src/comm/reduce.h"
 #include "src/numeric/dtype.h"
 
@@ -35,14 +36,7 @@ constexpr std::uint32_t kTicket = 2;
 constexpr long kLookNanoseconds = 50'000'000;
 constexpr std::size_t kErrorBytes = 1024;
 
-enum class Op : std::uint32_t { none, barrier, all_gather, reduce_scatter, all_reduce, all_to_all, all_to_all_v };
-
-const char* op_name(Op op) {
-  constexpr const char* kNames[] = {"",           "barrier",    "all_gather",  "reduce_scatter",
-                                    "all_reduce", "all_to_all", "all_to_all_v"};
-  const auto index = static_cast<std::size_t>(op);
-  return index < std::size(kNames) ? kNames[index] : "unknown";
-}
+using Op = Collective;
 
 struct Call {
   Op op = Op::none;
@@ -50,21 +44,6 @@ struct Call {
   bp_reduce_order order = BP_REDUCE_RANK_ORDER;
   std::uint64_t count = 0;  // elements of a reduction, else bytes
 };
-
-std::string text(const Call& call) {
-  switch (call.op) {
-    case Op::all_gather:
-      return fmt::format("all_gather of {} bytes per rank", call.count);
-    case Op::all_to_all:
-      return fmt::format("all_to_all of {} bytes per peer", call.count);
-    case Op::reduce_scatter:
-    case Op::all_reduce:
-      return fmt::format("{} of {} {} elements in {} order", op_name(call.op), call.count, dtype_name(call.dtype),
-                         call.order == BP_REDUCE_TREE ? "tree" : "rank");
-    default:
-      return op_name(call.op);
-  }
-}
 
 struct alignas(64) SharedRank {
   std::atomic<std::int32_t> pid;  // 0: has not attached
@@ -147,13 +126,8 @@ struct ProcessWorld::State {
 };
 
 std::string ProcessWorld::State::mismatch() const {
-  const Call& first = ranks[0].call;
-  for (int q = 1; q < world; ++q) {
-    const Call& call = ranks[q].call;
-    if (call.op != first.op || call.count != first.count || call.dtype != first.dtype || call.order != first.order)
-      return fmt::format("rank {}: {} does not match {} of rank 0", q, text(call), text(first));
-  }
-  if (first.op != Op::all_to_all_v) return {};
+  std::string error = different_calls(world, [&](int q) -> const Call& { return ranks[q].call; });
+  if (!error.empty() || ranks[0].call.op != Op::all_to_all_v) return error;
   for (int from = 0; from < world; ++from) {
     for (int to = 0; to < world; ++to) {
       if (sent(from, to) != expected(to, from))

@@ -112,7 +112,7 @@ class Part {
 
 bp_status barrier(const bp_comm* comm, void* stream) noexcept {
   Part part(comm, "barrier", stream);
-  const bp_status entered = part.enter(WorldCall{.op = WorldOp::barrier});
+  const bp_status entered = part.enter(WorldCall{.op = Collective::barrier});
   return entered == BP_OK ? part.status() : entered;
 }
 
@@ -123,7 +123,7 @@ bp_status all_gather(const bp_comm* comm, const void* send, void* recv, std::siz
   const bool in_place = bytes > 0 && recv != nullptr && send == at(recv, comm->rank * bytes);
   const std::string error = buffer_error(send, bytes, recv, total, in_place);
   if (!error.empty()) return invalid(comm, "all_gather", error);
-  const bp_status entered = part.enter({.op = WorldOp::all_gather, .send = send, .count = bytes});
+  const bp_status entered = part.enter({.op = Collective::all_gather, .send = send, .count = bytes});
   if (entered != BP_OK) return entered;
   if (bytes == 0) return part.status();
   for (int q = 0; q < comm->world; ++q) part.move(at(recv, q * bytes), part.core.calls[q].send, bytes);
@@ -137,7 +137,7 @@ bp_status all_to_all(const bp_comm* comm, const void* send, void* recv, std::siz
   if (__builtin_mul_overflow(bytes, comm->world, &total)) return invalid(comm, "all_to_all", "the size overflows");
   const std::string error = buffer_error(send, total, recv, total, false);
   if (!error.empty()) return invalid(comm, "all_to_all", error);
-  const bp_status entered = part.enter({.op = WorldOp::all_to_all, .send = send, .count = bytes});
+  const bp_status entered = part.enter({.op = Collective::all_to_all, .send = send, .count = bytes});
   if (entered != BP_OK) return entered;
   if (bytes == 0) return part.status();
   for (int q = 0; q < comm->world; ++q) {
@@ -154,7 +154,7 @@ bp_status all_to_all_v(const bp_comm* comm, const void* send, const std::size_t*
   const std::string error =
       all_to_all_v_error(comm->world, send, send_bytes, send_offsets, recv, recv_bytes, recv_offsets);
   if (!error.empty()) return invalid(comm, "all_to_all_v", error);
-  const WorldCall call = {.op = WorldOp::all_to_all_v,
+  const WorldCall call = {.op = Collective::all_to_all_v,
                           .send = send,
                           .send_bytes = send_bytes,
                           .send_offsets = send_offsets,
@@ -183,7 +183,8 @@ bp_status reduce_scatter(const bp_comm* comm, const void* send, void* recv, std:
   const bool in_place = bytes > 0 && send != nullptr && recv == at(send, comm->rank * bytes);
   error = buffer_error(send, total, recv, bytes, in_place);
   if (!error.empty()) return invalid(comm, "reduce_scatter", error);
-  const WorldCall call = {.op = WorldOp::reduce_scatter, .send = send, .count = count, .dtype = dtype, .order = order};
+  const WorldCall call = {
+      .op = Collective::reduce_scatter, .send = send, .count = count, .dtype = dtype, .order = order};
   if (const bp_status entered = part.enter(call); entered != BP_OK) return entered;
   if (count == 0) return part.status();
   part.sum(dtype, order, comm->rank * bytes, count, recv);
@@ -210,7 +211,7 @@ bp_status all_reduce(const bp_comm* comm, const void* send, void* recv, std::siz
   // In place as well: slice r of rank r's buffer is read by rank r alone before it is written.
   void* result = at(recv, begin(comm->rank) * element);
   const WorldCall call = {
-      .op = WorldOp::all_reduce, .send = send, .result = result, .count = count, .dtype = dtype, .order = order};
+      .op = Collective::all_reduce, .send = send, .result = result, .count = count, .dtype = dtype, .order = order};
   if (const bp_status entered = part.enter(call); entered != BP_OK) return entered;
   if (count == 0) return part.status();
   part.sum(dtype, order, begin(comm->rank) * element, mine, result);

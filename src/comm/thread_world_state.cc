@@ -3,47 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "src/numeric/dtype.h"
-
 namespace batchproof {
-namespace {
-
-const char* op_name(WorldOp op) {
-  switch (op) {
-    case WorldOp::barrier:
-      return "barrier";
-    case WorldOp::all_gather:
-      return "all_gather";
-    case WorldOp::reduce_scatter:
-      return "reduce_scatter";
-    case WorldOp::all_reduce:
-      return "all_reduce";
-    case WorldOp::all_to_all:
-      return "all_to_all";
-    case WorldOp::all_to_all_v:
-      return "all_to_all_v";
-  }
-  return "unknown";
-}
-
-std::string text(const WorldCall& call) {
-  switch (call.op) {
-    case WorldOp::all_gather:
-      return fmt::format("all_gather of {} bytes per rank", call.count);
-    case WorldOp::all_to_all:
-      return fmt::format("all_to_all of {} bytes per peer", call.count);
-    case WorldOp::reduce_scatter:
-    case WorldOp::all_reduce:
-      return fmt::format("{} of {} {} elements in {} order", op_name(call.op), call.count, dtype_name(call.dtype),
-                         call.order == BP_REDUCE_TREE ? "tree" : "rank");
-    case WorldOp::barrier:
-    case WorldOp::all_to_all_v:
-      break;
-  }
-  return op_name(call.op);
-}
-
-}  // namespace
 
 WorldCore::WorldCore(int world_size, RankMemory& rank_memory)
     : world(world_size), memory(rank_memory), calls(world_size), ranks(world_size), leaving_(world_size) {
@@ -52,14 +12,8 @@ WorldCore::WorldCore(int world_size, RankMemory& rank_memory)
 
 // The mutex is held and every rank has posted its call. Empty: they match.
 std::string WorldCore::mismatch() const {
-  const WorldCall& first = calls[0];
-  for (int q = 1; q < world; ++q) {
-    const WorldCall& call = calls[q];
-    if (call.op != first.op || call.count != first.count || call.dtype != first.dtype || call.order != first.order) {
-      return fmt::format("rank {}: {} does not match {} of rank 0", q, text(call), text(first));
-    }
-  }
-  if (first.op != WorldOp::all_to_all_v) return {};
+  std::string error = different_calls(world, [&](int q) -> const WorldCall& { return calls[q]; });
+  if (!error.empty() || calls[0].op != Collective::all_to_all_v) return error;
   for (int from = 0; from < world; ++from) {
     for (int to = 0; to < world; ++to) {
       const std::size_t sent = calls[from].send_bytes[to];

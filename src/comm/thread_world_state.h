@@ -12,15 +12,14 @@
 #include <vector>
 
 #include "batchproof/operator.h"
+#include "src/comm/collective.h"
 #include "src/comm/rank_memory.h"
 
 namespace batchproof {
 
-enum class WorldOp : std::uint8_t { barrier, all_gather, reduce_scatter, all_reduce, all_to_all, all_to_all_v };
-
 // What one rank called. Written by that rank before it enters, read by the others until it leaves.
 struct WorldCall {
-  WorldOp op = WorldOp::barrier;
+  Collective op = Collective::barrier;
   const void* send = nullptr;
   const void* result = nullptr;  // all_reduce: where the rank's own slice will be
   std::size_t count = 0;         // elements of a reduction, else bytes
