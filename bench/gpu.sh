@@ -20,7 +20,8 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   echo "gpu.sh: this machine has no CUDA device, or no driver for it" >&2
   exit 3
 fi
-rm -f "$results"/*.part
+# Nothing of an earlier run may get into this one's record.
+rm -f "$results"/*.part "$results"/*.txt "$results"/{rules,matmul,rms_norm,mhc,record}.json
 index=0
 
 part() { # NAME SECONDS COMMAND...
@@ -66,12 +67,12 @@ sanitize() { # TOOL PROGRAM [PART]
       "$programs/$2_check" "${3:-sanitize}"
   else
     index=$((index + 1))
-    printf '%s\tskipped\t0\tcompute-sanitizer is not installed\n' "$1-$2" >"$results/$(printf %03d $index).part"
+    printf '%s\tskipped\t0\tcompute-sanitizer is not installed\n' "$1-$2${3:+-portable}" >"$results/$(printf %03d $index).part"
   fi
 }
 for tool in memcheck racecheck synccheck; do
   for program in matmul rms_norm virtual mhc; do sanitize $tool $program; done
-  # memcheck stops the cluster kernel at its first copy between blocks (docs/cuda.md), so the others run by themselves.
+  # memcheck stops the cluster kernel where a block sends to itself (docs/cuda.md), so the others run by themselves.
   sanitize $tool mhc sanitize-portable
 done
 wait

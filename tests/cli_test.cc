@@ -115,13 +115,13 @@ TEST_F(Cli, MissingEnvironmentIsThree) {
       {{"--comm", "virtual"}, "no CUDA device"},
   };
   for (const auto& [flags, message] : missing) {
-    const Outcome outcome = run({"check", file, flags[0], flags[1]});
+    const Outcome outcome = run({"check", file, flags[0], flags[1]}, {{"CUDA_VISIBLE_DEVICES", ""}});
     EXPECT_EQ(outcome.code, 3) << flags[1];
     EXPECT_TRUE(contains(outcome.err, message)) << outcome.err;
   }
   // Usage goes before environment.
   EXPECT_EQ(run({"check", file, "--device", "cuda", "--seed", "x"}).code, 2);
-  EXPECT_EQ(run({"check", file, "--dry-run"}, {{"BATCHPROOF_DEVICE", "cuda"}}).code, 3);
+  EXPECT_EQ(run({"check", file, "--dry-run"}, {{"BATCHPROOF_DEVICE", "cuda"}, {"CUDA_VISIBLE_DEVICES", ""}}).code, 3);
 }
 
 TEST_F(Cli, BadSuitesAreUsageErrors) {

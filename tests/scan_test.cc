@@ -212,8 +212,12 @@ TEST_F(ScanProgram, ErrorsComeBeforeWorkAndSayWhatWouldBeRight) {
     EXPECT_EQ(outcome.out, "") << message;
     EXPECT_TRUE(contains(outcome.err, message)) << outcome.err;
   }
-  const Outcome cuda = run({"scan", "matmul", "--device", "cuda"});
+  const Outcome cuda = run({"scan", "matmul", "--device", "cuda"}, {{"CUDA_VISIBLE_DEVICES", ""}});
   EXPECT_EQ(cuda.code, 3) << cuda.err;
+  EXPECT_TRUE(contains(cuda.err, "no CUDA device")) << cuda.err;
+  const Outcome launched = run({"scan", "matmul", "--rows", "1..2"}, {{"OMPI_COMM_WORLD_SIZE", "2"}});
+  EXPECT_EQ(launched.code, 2) << launched.err;
+  EXPECT_TRUE(contains(launched.err, "start it without mpirun")) << launched.err;
 }
 
 TEST_F(ScanProgram, FlagsHaveTwins) {

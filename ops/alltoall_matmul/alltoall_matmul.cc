@@ -40,12 +40,6 @@ enum Port : std::uint32_t {
   kPortCount
 };
 
-constexpr bp_port sharded(bp_port port, std::int32_t axis) {
-  port.distribution = BP_SHARDED;
-  port.sharded_axis = axis;
-  return port;
-}
-
 constexpr bp_port whole_k(bp_port port, const char* shape) {
   port.shape = shape;
   return port;

@@ -218,7 +218,7 @@ bp_status validate(const bp_problem* problem, char* error, size_t error_size) {
   return BP_OK;
 }
 
-// Only the workspace control reads any; it is N floats.
+// Only the workspace controls read any: N floats, on a device one.
 size_t workspace_size(const bp_implementation* implementation, const bp_problem* problem, int32_t /*rank*/) {
   const CudaMatmulPlan* cuda = plan_of(implementation).cuda;
   if (cuda != nullptr) return cuda->defect == CudaMatmulDefect::workspace_leak ? sizeof(float) : 0;

@@ -41,24 +41,19 @@ constexpr bp_port one_axis(bp_port port, const char* shape) {
   return port;
 }
 
-constexpr bp_port y_port() {
-  bp_port port = row_port("y", BP_OUTPUT, "W * M, N / W", BP_SHARDED, kLinearFloats, "output, out");
-  port.sharded_axis = 1;
-  return port;
-}
-
-constexpr bp_port kPorts[kPortCount] = {x1_port(BP_SHARDED, "x, input"),
-                                        x2_port(BP_PER_RANK, "weight"),
-                                        bias_port(BP_PER_RANK, "biasOptional"),
-                                        y_port(),
-                                        x1_scale_tensor(BP_PER_RANK),
-                                        one_axis(x1_scale_token({BP_SHARDED, 0}), "M"),
-                                        x1_scale_block({BP_SHARDED, 0}),
-                                        x1_scale_mx({BP_SHARDED, 0}),
-                                        x2_scale_tensor(BP_PER_RANK),
-                                        one_axis(x2_scale_channel(BP_PER_RANK), "N"),
-                                        x2_scale_block(BP_PER_RANK),
-                                        x2_scale_mx(BP_PER_RANK)};
+constexpr bp_port kPorts[kPortCount] = {
+    x1_port(BP_SHARDED, "x, input"),
+    x2_port(BP_PER_RANK, "weight"),
+    bias_port(BP_PER_RANK, "biasOptional"),
+    sharded(row_port("y", BP_OUTPUT, "W * M, N / W", BP_SHARDED, kLinearFloats, "output, out"), 1),
+    x1_scale_tensor(BP_PER_RANK),
+    one_axis(x1_scale_token({BP_SHARDED, 0}), "M"),
+    x1_scale_block({BP_SHARDED, 0}),
+    x1_scale_mx({BP_SHARDED, 0}),
+    x2_scale_tensor(BP_PER_RANK),
+    one_axis(x2_scale_channel(BP_PER_RANK), "N"),
+    x2_scale_block(BP_PER_RANK),
+    x2_scale_mx(BP_PER_RANK)};
 
 constexpr bp_axis_decl kAxes[] = {
     {"M", "rows of x1 on one rank"}, {"K", "reduction length"}, {"N", "columns of x2, over all ranks of y"}};

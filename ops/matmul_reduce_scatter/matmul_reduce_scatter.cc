@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -73,7 +73,10 @@ constexpr bp_implementation kImplementations[] = {kReducedTree,         kReduced
 std::string strict_error(const bp_problem* problem) {
   const std::int64_t k = bp_axis_value(problem, "K");
   if (k < 256 || k >= 65535) return fmt::format("K = {} is outside the strict limits; it must be 256 to 65534", k);
-  if (problem->world == 1) return "W = 1 is outside the strict limits; it must be 2, 4, 8, 16, 32 or 64";
+  constexpr int kWorlds[] = {2, 4, 8, 16, 32, 64};
+  if (std::find(std::begin(kWorlds), std::end(kWorlds), problem->world) == std::end(kWorlds)) {
+    return fmt::format("W = {} is outside the strict limits; it must be 2, 4, 8, 16, 32 or 64", problem->world);
+  }
   const bp_dtype x1 = problem->dtypes[kX1];
   const Scaling scaling = scaling_of(problem->dtypes, kReduced.scales);
   if (x1 == BP_FP32) return "x1 has the dtype fp32; under strict_limits it must be bf16 or fp16";

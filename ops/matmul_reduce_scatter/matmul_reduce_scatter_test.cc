@@ -164,6 +164,11 @@ TEST(MatmulReduceScatter, EveryConstraintHasItsSentence) {
   EXPECT_EQ(strict([](Problem&) {}), "accepted");
   EXPECT_EQ(strict([](Problem& p) { p.axes["K"] = 128; }),
             "K = 128 is outside the strict limits; it must be 256 to 65534");
+  EXPECT_EQ(strict([](Problem& p) {
+              p.world = 3;
+              p.axes["M"] = 18;
+            }),
+            "W = 3 is outside the strict limits; it must be 2, 4, 8, 16, 32 or 64");
   EXPECT_EQ(strict([](Problem& p) { p.dtypes[3] = BP_FP32; }),
             "y has the dtype fp32; under strict_limits it must be that of x1, bf16");
   EXPECT_EQ(strict([](Problem& p) { p.attrs["comm_turn"] = std::int64_t{1}; }),

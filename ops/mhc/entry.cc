@@ -227,6 +227,10 @@ bp_status run(Form form, const bp_operator& table, const bp_context* context, co
   const Tensors tensors(table, tensor_array);
   const Recipe& recipe = recipe_of(context->implementation);
   const bool on_device = recipe.cuda != Recipe::Cuda::none;
+  if (on_device && context->mode == BP_MODE_INVARIANT && context->implementation->mode == BP_MODE_FAST) {
+    return bp_fail(error, size, BP_REFUSED, "%s: invariant mode refuses %s: its splits follow the tokens", table.name,
+                   context->implementation->id);
+  }
   if (tensors.check(on_device ? BP_MEMORY_CUDA : BP_MEMORY_HOST, error, size) != BP_OK) return BP_INVALID;
   const Extents extents = extents_of(form, problem);
   const MhcPath path = path_of(form, recipe, extents, context->mode);

@@ -109,7 +109,8 @@ constexpr bp_port order_exact(bp_port one) {
 }
 constexpr std::uint32_t kOptional = BP_PORT_OPTIONAL;
 
-constexpr bp_axis_decl kAxes[] = {{"M", "tokens"}, {"H", "hidden size, a multiple of 16"}};
+constexpr bp_axis_decl kAxes[] = {{"M", "tokens"},
+                                  {"H", "hidden size, a multiple of 16; of 64 where the streams are broadcast"}};
 
 // Attributes of every form that makes coefficients; the head and post take fewer.
 constexpr bp_attr_decl kAttrs[] = {

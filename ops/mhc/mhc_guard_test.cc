@@ -97,6 +97,35 @@ TEST_F(GuardTest, EveryEntryTimesEveryImplementation) {
   EXPECT_EQ(refused, 15);
 }
 
+// Refused before anything asks for a device.
+TEST_F(GuardTest, FastModeOnADeviceIsRefusedInInvariantMode) {
+  int refused = 0;
+  for (const char* entry : kEntries) {
+    const bp_operator& table = *find_table(entry);
+    const Problem problem = default_problem(table, 3, 2048);
+    const Problem::View view(problem);
+    for (std::uint32_t i = 0; i < table.implementation_count; ++i) {
+      const bp_implementation& implementation = table.implementations[i];
+      if ((implementation.flags & BP_IMPL_CUDA) == 0 || implementation.mode != BP_MODE_FAST) continue;
+      const std::vector<bp_tensor> tensors(table.port_count);
+      char error[256] = "";
+      bp_context context = {};
+      context.struct_size = sizeof(context);
+      context.world = 1;
+      context.mode = BP_MODE_INVARIANT;
+      context.problem = view.get();
+      context.implementation = &implementation;
+      context.error = error;
+      context.error_size = sizeof(error);
+      EXPECT_EQ(table.run(&context, tensors.data()), BP_REFUSED) << entry << ": " << error;
+      EXPECT_NE(std::string(error).find(std::string("invariant mode refuses ") + implementation.id), std::string::npos)
+          << error;
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 0);
+}
+
 TEST_F(GuardTest, PromisesMatchTheRefusals) {
   set_mhc_backend(fake_backend(false));
   for (const char* entry : kEntries) {
@@ -171,10 +200,10 @@ TEST_F(GuardTest, AnAnswerIsRememberedPerMode) {
   EXPECT_EQ(refusals_remembered(), before + 2);  // asked once each
 }
 
-// H = 4096, 129 tokens: fast mode takes 44 splits, the pin 32.
+// H = 1024, 35 tokens, 7 processors: fast mode takes 7 splits, the pin 32.
 TEST_F(GuardTest, FastModeLeavesNothingBehindButInTheStaleMemo) {
   Case call("mhc_pre", 35, 1024);
-  call.problem.attrs["processors"] = std::int64_t{7};  // 7 splits
+  call.problem.attrs["processors"] = std::int64_t{7};
   call.make();
   ASSERT_TRUE(call.run("cpu-tf32fn-split32").has_value());
   const auto pinned = call.outputs();

@@ -359,6 +359,7 @@ Result<void> judge_invariance(const Cell& cell, OperatorHost& host, const RunOpt
       relation = known->second;
       relation.expected = expected;
       relation.runs = 0;
+      if (word.bit == BP_REPEAT && fresh) add_fresh_process(cell.id, result->digests, *fresh, &relation);
     } else {
       relation = run_relation(*runnable, session);
       const bool failed = relation.verdict == Verdict::error;

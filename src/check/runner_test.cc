@@ -346,6 +346,22 @@ TEST(RunnerTest, FreshProcessDigestsAreComparedByRepeat) {
   EXPECT_NE(result.relations.at(0).reason.find("a fresh process gives digest 0000000000000000"), std::string::npos);
 }
 
+TEST(RunnerTest, FreshProcessDigestsAreComparedForCellsThatShareTheirRuns) {
+  Cell cell = make_cell("ascending");
+  cell.standard.bi->relations = BP_REPEAT | BP_POSITION;
+  Cell other = cell;
+  other.id += "/other";
+  other.standard.bi->row_positions = {RowPosition{RowPosition::Kind::last, 0}};
+  RunOptions options;
+  options.fresh_process = [](const std::vector<Cell>& cells) {
+    auto digests = digest_cells(cells, 1);
+    for (auto& [id, own] : digests) own->at(0).digest = "0000000000000000";
+    return digests;
+  };
+  for (const CellResult& result : run_cells({cell, other}, options).cells)
+    EXPECT_EQ(result.verdict, Verdict::violation) << result.id;
+}
+
 TEST(RunnerTest, ACellThatTheFreshProcessLeavesOutIsAnError) {
   Cell cell = make_cell("ascending");
   cell.standard.bi->relations = BP_REPEAT;

@@ -274,7 +274,6 @@ struct PortState {
   Picture before;
 };
 
-// Adds the picture of `size`; returns the flip, if it is one.
 // A row need not be in every output (a shared expert's rows): where a size does not show a victim, it is as before;
 // where it is shown for the first time, it was so all along.
 void fill_unseen(PortState& state) {
@@ -292,6 +291,7 @@ void fill_unseen(PortState& state) {
   }
 }
 
+// Adds the picture of `size`; returns the flip, if it is one.
 std::optional<ScanFlip> close_size(PortState& state, std::int64_t size, std::int64_t previous) {
   fill_unseen(state);
   const auto found = state.classes.try_emplace(state.now, static_cast<int>(state.classes.size())).first;

@@ -14,6 +14,7 @@
 #include "src/check/local_host.h"
 #include "src/cli/context.h"
 #include "src/cli/exit.h"
+#include "src/cli/launch.h"
 #include "src/cli/print.h"
 #include "src/cli/verbs.h"
 #include "src/report/scan_json.h"
@@ -170,6 +171,10 @@ void note_context(const RunContext& context, const Selection& selection) {
 }  // namespace
 
 int run_scan(const ScanFlags& flags, const std::vector<std::string>& words) {
+  if (started_by_mpirun()) {
+    return report_error(
+        Error{Error::Kind::usage, "scan runs its ranks as threads of one process; start it without mpirun"});
+  }
   const auto rows = parse_rows(flags.rows);
   if (!rows) return report_error(rows.error());
   ScanOptions options;
@@ -192,7 +197,7 @@ int run_scan(const ScanFlags& flags, const std::vector<std::string>& words) {
   if (!context) return report_error(context.error());
   note_context(*context, selection);
 
-  LocalHost local(cell->op);
+  LocalHost local(cell->op, RankHooks{}, selection.options.device);
   OperatorHost* host = &local;
   if (const auto hosts = plugin_hosts(selection)) {
     if (OperatorHost* outside = hosts(cell->op)) host = outside;

@@ -407,8 +407,7 @@ struct Collectives {
     return moved ? BP_OK : BP_COMM;
   }
 
-  // Sums slice `rank` of all sources into `out`. begin(r) .. begin(r + 1): slice r in elements; no slice is longer than
-  // this rank's by more than one element.
+  // Sums slice `rank` of all sources into `out`. begin(r) .. begin(r + 1): slice r in elements.
   template <class Begin>
   static bool sum_slice(S* state, const Call& call, std::size_t element, const void* send, const Begin& begin,
                         void* out) {

@@ -231,6 +231,4 @@ void encode_element(bp_dtype dtype, double value, void* data, std::int64_t index
   store_bits(dtype, encode_bits(dtype, value), data, index);
 }
 
-float narrow_to_odd(double value) { return round_to_odd(value); }
-
 }  // namespace batchproof

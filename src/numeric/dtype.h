@@ -54,10 +54,6 @@ double decode_element(bp_dtype dtype, const void* data, std::int64_t index);
 // the canonical one.
 void encode_element(bp_dtype dtype, double value, void* data, std::int64_t index);
 
-// FP64 to FP32 such that a later rounding to a format of at most 22 significant bits gives what one rounding of `value`
-// would: inexact results get an odd last bit (round to odd; Boldo and Melquiond, IEEE Trans. Computers 57, 2008).
-float narrow_to_odd(double value);
-
 }  // namespace batchproof
 
 #endif  // BATCHPROOF_SRC_NUMERIC_DTYPE_H_

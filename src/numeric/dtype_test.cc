@@ -13,6 +13,7 @@
 #include <string>
 
 #include "src/numeric/bf16.h"
+#include "src/numeric/encode.h"
 #include "src/numeric/fp16.h"
 
 namespace batchproof {
@@ -174,7 +175,7 @@ TEST(Dtype, NarrowToOddKeepsExactValues) {
   std::mt19937_64 random(5);
   for (int i = 0; i < 100000; ++i) {
     const double value = std::bit_cast<double>((random() & 0x800FFFFFFFFFFFFFu) | (1023 - 160 + random() % 300) << 52);
-    const float odd = narrow_to_odd(value);
+    const float odd = round_to_odd(value);
     const auto bits = std::bit_cast<std::uint32_t>(odd);
     if (static_cast<double>(odd) == value) continue;
     ASSERT_EQ(bits & 1u, 1u) << value;
@@ -185,8 +186,8 @@ TEST(Dtype, NarrowToOddKeepsExactValues) {
       ASSERT_GT(std::max<double>(odd, next), value);
     }
   }
-  EXPECT_EQ(narrow_to_odd(1.5), 1.5f);
-  EXPECT_EQ(narrow_to_odd(INFINITY), INFINITY);
+  EXPECT_EQ(round_to_odd(1.5), 1.5f);
+  EXPECT_EQ(round_to_odd(INFINITY), INFINITY);
 }
 
 TEST(Dtype, PackedElementsLeaveTheirNeighbour) {

@@ -118,7 +118,8 @@ struct FillRequest {
 //
 // Scales are positive. identity and small_integer: 1. varying and E8M0 under wide_exponent: 2^e, e in [-16, 8); rows of
 // one run of 24 differ in every column. FP32 under wide_exponent: a significand in [1, 2) times that. normal,
-// checkpoint, cancelling: 2^e, e in [-2, 2); FP32: a significand times that. uniform, constant, file: as they say.
+// checkpoint: 2^e, e in [-2, 2); cancelling: e in [-8, 8); FP32: a significand times that. uniform, constant, file: as
+// they say.
 void fill(const FillRequest& request, void* out);
 
 // What poison writes over neighbours, padding, workspace and stale outputs.

@@ -84,10 +84,8 @@ class Binder {
     for (std::uint32_t i = 0; i < op_.port_count && !done(); ++i) {
       if (!input(i) || required(i) || tensors_[i] == nullptr || wanted_[i] == false || any_form_present(i)) continue;
       // A scale of what is not quantised means nothing; neither does a stub that nobody asks for.
-      const bool meant = op_.ports[i].kind == BP_SCALE
-                             ? wanted_[i] == true && scales_quantised(op_.ports[i])
-                             : wanted_[i] == true || !is_stub_shape(tensors_[i]->items.front());
-      if (meant) refuse_shape(i);
+      if (op_.ports[i].kind == BP_SCALE && !scales_quantised(op_.ports[i])) continue;
+      if (wanted_[i] == true || !is_stub_shape(tensors_[i]->items.front())) refuse_optional(i);
     }
     if (done()) return;
     choose_dtypes();
@@ -147,7 +145,7 @@ class Binder {
                                                quote(entry.name), entry.items.size(), op_.name));
       return;
     }
-    const std::vector<std::uint32_t> forms = forms_of(*port);
+    const std::vector<std::uint32_t> forms = forms_of(op_, *port);
     if (tensors_[*port] != nullptr) {
       reader_.fail(entry.position,
                    fmt::format("tensors {} and {} are the same input {} of operator {}", quote(tensors_[*port]->name),
@@ -157,23 +155,14 @@ class Binder {
     for (const std::uint32_t form : forms) tensors_[form] = &entry;
   }
 
-  // The ports that have the name of port i: itself, or the alternative forms of one tensor.
-  std::vector<std::uint32_t> forms_of(std::uint32_t port) const {
-    std::vector<std::uint32_t> forms;
-    for (std::uint32_t i = 0; i < op_.port_count; ++i) {
-      if (std::string_view(op_.ports[i].name) == op_.ports[port].name) forms.push_back(i);
-    }
-    return forms;
-  }
-
   bool any_form_present(std::uint32_t port) const {
-    const std::vector<std::uint32_t> forms = forms_of(port);
+    const std::vector<std::uint32_t> forms = forms_of(op_, port);
     return std::any_of(forms.begin(), forms.end(), [&](std::uint32_t form) { return present_[form]; });
   }
 
   // Whether the tensor's dtype, and the dtypes that are known so far, leave this one of several forms possible.
   bool form_is_possible(std::uint32_t i) const {
-    if (forms_of(i).size() == 1) return true;
+    if (forms_of(op_, i).size() == 1) return true;
     const std::optional<bp_dtype> own = dtype_from_name(tensors_[i]->items.front().dtype);
     if (own && (op_.ports[i].dtypes & BP_DTYPE_BIT(*own)) == 0) return false;
     return std::any_of(op_.dtype_modes, op_.dtype_modes + op_.dtype_mode_count,
@@ -217,7 +206,7 @@ class Binder {
       if (!port) continue;
       const bool value = flag(entry);
       if (prefix != "transpose_") {
-        wanted_[*port] = value;
+        for (const std::uint32_t form : forms_of(op_, *port)) wanted_[form] = value;
       } else if (op_.ports[*port].transposed_by != nullptr) {
         set_attr(op_.ports[*port].transposed_by, value, entry.position);
       } else if (value) {
@@ -414,7 +403,7 @@ class Binder {
   // Another number of axes is another layout of the field, such as a blocked or a batched one.
   void refuse_shape(std::uint32_t i) {
     const std::optional<Shape>& shape = tensors_[i]->items.front().shape;
-    const std::vector<std::uint32_t> forms = forms_of(i);
+    const std::vector<std::uint32_t> forms = forms_of(op_, i);
     const bool same_axes = std::any_of(forms.begin(), forms.end(), [&](std::uint32_t form) {
       const Result<std::vector<Expression>> symbolic = parse_shape(op_.ports[form].shape);
       return symbolic && shape && symbolic->size() == shape->size();
@@ -426,6 +415,19 @@ class Binder {
     }
   }
 
+  // No form of an optional input takes its tensor: by dtype, or else by shape.
+  void refuse_optional(std::uint32_t i) {
+    const std::vector<std::uint32_t> forms = forms_of(op_, i);
+    if (!tensors_[i]->items.front().shape) return refuse_null_shape(i);
+    if (std::none_of(forms.begin(), forms.end(), [&](auto form) { return form_is_possible(form); })) parse_dtype(i);
+    if (!done()) refuse_shape(i);
+  }
+
+  void refuse_null_shape(std::uint32_t i) {
+    reader_.fail(tensors_[i]->position,
+                 fmt::format("tensor {} is wanted, and its shape is null", quote(tensors_[i]->name)));
+  }
+
   void unify_required(std::uint32_t i) {
     if (done()) return;
     present_[i] = unify_port(i);
@@ -433,19 +435,18 @@ class Binder {
   }
 
   void unify_optional(std::uint32_t i) {
-    if (done() || tensors_[i] == nullptr || wanted_[forms_of(i).front()] == false) return;
+    if (done() || tensors_[i] == nullptr || wanted_[i] == false) return;
     const bp_port& port = op_.ports[i];
     const AtkItem& item = tensors_[i]->items.front();
     if (port.kind == BP_SCALE && !scales_quantised(port)) return;
     if (any_form_present(i) || !form_is_possible(i)) return;
-    const bool wanted = wanted_[forms_of(i).front()] == true;
+    const bool wanted = wanted_[i] == true;
     if (!wanted && is_stub_shape(item) && (!item.shape || is_zero(item, tensors_[i]->name))) return;
     if (item.shape && unify_port(i)) {
       present_[i] = true;
       parse_dtype(i);
     } else if (wanted && !item.shape) {
-      reader_.fail(tensors_[i]->position,
-                   fmt::format("tensor {} is wanted, and its shape is null", quote(tensors_[i]->name)));
+      refuse_null_shape(i);
     }
   }
 

@@ -217,8 +217,8 @@ Result<void> resolve_implementation(const Case& loaded, const ExpandOptions& opt
   }
   if (plan.impl == nullptr) {
     plan.skip_reason = fmt::format("operator {} has no implementation for mode {}{} (it has {})", op.name,
-                                   mode_name(mode), options.on_cuda ? " on a CUDA device" : "", known);
-    if (!options.mode && !options.on_cuda) return fail_at(loaded.position, plan.skip_reason);
+                                   mode_name(mode), wants_cuda(op, options) ? " on a CUDA device" : "", known);
+    if (!options.mode && !wants_cuda(op, options)) return fail_at(loaded.position, plan.skip_reason);
   }
   return {};
 }
@@ -470,6 +470,14 @@ Result<CasePlan> plan_case(const Case& loaded, const ExpandOptions& options) {
     plan.where = std::move(*where);
   }
   return plan;
+}
+
+std::vector<std::uint32_t> forms_of(const bp_operator& op, std::uint32_t port) {
+  std::vector<std::uint32_t> forms;
+  for (std::uint32_t i = 0; i < op.port_count; ++i) {
+    if (std::string_view(op.ports[i].name) == op.ports[port].name) forms.push_back(i);
+  }
+  return forms;
 }
 
 std::vector<std::string> suite_implementations(const Suite& suite) {

@@ -51,6 +51,9 @@ tl::unexpected<Error> fail_at(const SourcePosition& position, const std::string&
 Result<CasePlan> plan_case(const Case& loaded, const ExpandOptions& options);
 
 // What the suite's operators have between them, each once: ids of implementations, names of attributes.
+// The ports that have the name of this one: it, or all alternative forms of a tensor.
+std::vector<std::uint32_t> forms_of(const bp_operator& op, std::uint32_t port);
+
 std::vector<std::string> suite_implementations(const Suite& suite);
 std::vector<std::string> suite_attributes(const Suite& suite);
 

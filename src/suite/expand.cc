@@ -131,10 +131,10 @@ class CaseExpander {
           }
           break;
         case Role::port:
-          for (const std::uint32_t i : forms_of(axis.port)) port_axis[i] = &values[a];
+          for (const std::uint32_t i : forms_of(*plan_.op, axis.port)) port_axis[i] = &values[a];
           break;
         case Role::port_dtype:
-          for (const std::uint32_t i : forms_of(axis.port))
+          for (const std::uint32_t i : forms_of(*plan_.op, axis.port))
             port_dtype[i] = dtype_from_name(std::get<std::string>(values[a]));
           break;
       }
@@ -172,19 +172,10 @@ class CaseExpander {
     });
   }
 
-  // The ports that have the name of port `port`: itself, or the alternative forms of one tensor.
-  std::vector<std::uint32_t> forms_of(std::uint32_t port) const {
-    std::vector<std::uint32_t> forms;
-    for (std::uint32_t i = 0; i < plan_.op->port_count; ++i) {
-      if (std::string_view(plan_.op->ports[i].name) == plan_.op->ports[port].name) forms.push_back(i);
-    }
-    return forms;
-  }
-
   // Whether port i is a form that the mode does not use while it uses another one.
   bool is_other_form(std::uint32_t i, const bp_dtype_mode* mode) const {
     if (mode == nullptr || mode->dtypes[i] != BP_NONE) return false;
-    const std::vector<std::uint32_t> forms = forms_of(i);
+    const std::vector<std::uint32_t> forms = forms_of(*plan_.op, i);
     return std::any_of(forms.begin(), forms.end(), [&](std::uint32_t form) { return mode->dtypes[form] != BP_NONE; });
   }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "src/numeric/digest.h"
 #include "src/numeric/dtype.h"
 #include "src/runtime/expression.h"
 #include "src/suite/load.h"
@@ -282,25 +283,37 @@ void check_borrowing(Reader& reader, const JsonValue& value) {
 }
 
 // `outer` once per case of the file, with the operator, axes, attributes and tensors of that case.
-std::vector<Case> borrowed_cases(Reader& reader, const JsonValue& from, const Case& outer) {
+std::vector<Case> borrowed_cases(Reader& reader, const JsonValue& from, const Case& outer, Suite& suite) {
   std::vector<Case> cases;
   const std::filesystem::path path =
       std::filesystem::path(reader.file()).parent_path() / reader.string(from, "inputs_from");
   if (!reader.ok()) return cases;
+  // The files whose cases are being read: one that leads back to itself would never end.
+  thread_local std::vector<std::filesystem::path> open_files;
+  const std::filesystem::path whole = std::filesystem::weakly_canonical(path);
+  if (std::find(open_files.begin(), open_files.end(), whole) != open_files.end()) {
+    reader.fail(from.position, fmt::format("inputs_from: {} leads back to itself", path.string()));
+    return cases;
+  }
+  open_files.push_back(whole);
   Result<Suite> other = load_suite(path.string());
+  open_files.pop_back();
   if (!other) {
     reader.fail(from.position, fmt::format("inputs_from: {}", other.error().message));
     return cases;
   }
+  const std::uint64_t both[] = {suite.build_id, other->build_id};
+  suite.build_id = digest_bytes(both, sizeof both);
   for (Case& source : other->cases) {
     Case made = std::move(source);
     made.name = fmt::format("{}.{}", outer.name, made.name);
     if (!outer.impl.empty()) made.impl = outer.impl;
     if (outer.positions.count("mode") != 0) made.mode = outer.mode;
     if (outer.positions.count("standard") != 0) made.standard = outer.standard;
-    made.expect = outer.expect;
-    made.allow_vacuous = outer.allow_vacuous;
+    if (outer.positions.count("expect") != 0) made.expect = outer.expect;
+    if (outer.positions.count("allow_vacuous") != 0) made.allow_vacuous = outer.allow_vacuous;
     if (outer.timeout_s) made.timeout_s = outer.timeout_s;
+    made.position = outer.position;  // where the cell can be selected again
     for (const auto& [key, position] : outer.positions) made.positions[key] = position;
     cases.push_back(std::move(made));
   }
@@ -330,7 +343,7 @@ void load_native(Reader& reader, const JsonValue& root, Suite& suite) {
       continue;
     }
     check_borrowing(reader, value);
-    for (Case& borrowed : borrowed_cases(reader, *from, loaded)) suite.cases.push_back(std::move(borrowed));
+    for (Case& borrowed : borrowed_cases(reader, *from, loaded, suite)) suite.cases.push_back(std::move(borrowed));
   }
 }
 

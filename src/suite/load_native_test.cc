@@ -450,6 +450,33 @@ TEST_F(InputsFrom, WithoutAStandardTheFileKeepsItsOwn) {
   EXPECT_TRUE(suite->cases[0].standard.acc);
 }
 
+TEST_F(InputsFrom, TheFileKeepsItsExpectationAndTheSuiteAnswersForTheFile) {
+  const auto write = [&](const char* rows) {
+    std::ofstream(folder_ / "control.json")
+        << R"({"version": 1, "cases": [{"name": "c", "op": "matmul", "expect": "violation",
+      "axes": {"M": [)"
+        << rows << "]}}]}";
+  };
+  write("4");
+  const std::string body = R"({"name": "bi", "inputs_from": "control.json"})";
+  const auto suite = load(body);
+  ASSERT_TRUE(suite) << suite.error().message;
+  EXPECT_EQ(suite->cases.at(0).expect.cell, Verdict::violation);
+  EXPECT_EQ(suite->cases.at(0).position.file, (folder_ / "bi.json").string());
+  write("5");
+  const auto edited = load(body);
+  ASSERT_TRUE(edited) << edited.error().message;
+  EXPECT_NE(edited->build_id, suite->build_id);
+}
+
+TEST_F(InputsFrom, AFileThatLeadsBackToItselfIsAnError) {
+  std::ofstream(folder_ / "one.json") << R"({"version": 1, "cases": [{"name": "x", "inputs_from": "two.json"}]})";
+  std::ofstream(folder_ / "two.json") << R"({"version": 1, "cases": [{"name": "y", "inputs_from": "one.json"}]})";
+  const auto suite = load_suite((folder_ / "one.json").string());
+  ASSERT_FALSE(suite);
+  EXPECT_NE(suite.error().message.find("leads back to itself"), std::string::npos) << suite.error().message;
+}
+
 TEST_F(InputsFrom, Errors) {
   const auto missing = load(R"({"name": "x", "inputs_from": "none.json"})");
   ASSERT_FALSE(missing);

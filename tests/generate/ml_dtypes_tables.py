@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes src/numeric/ml_dtypes_tables.h from the PyPI package ml_dtypes, the independent source of dtype_conversion_test.
+"""Writes src/numeric/ml_dtypes_tables.h from the PyPI package ml_dtypes, the independent source of ml_dtypes_test.
 
 usage: pip install ml_dtypes numpy; ml_dtypes_tables.py > src/numeric/ml_dtypes_tables.h
 """

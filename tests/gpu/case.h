@@ -59,7 +59,10 @@ inline void fill(const Matrix& m, RecipeKind kind, const char* name, std::uint64
 class Counter {
  public:
   Counter() : memory_(must(DeviceBuffer::make(8))) { clear(); }
-  void clear() { must("clearing a counter", cudaMemset(memory_.get(), 0, 8)); }
+  void clear() {
+    must("clearing a counter", cudaMemset(memory_.get(), 0, 8));
+    must("waiting", cudaStreamSynchronize(nullptr));  // what counts is on streams that do not wait for this one
+  }
   std::uint64_t* get() const { return static_cast<std::uint64_t*>(memory_.get()); }
   std::uint64_t value() const {
     std::uint64_t host = 0;

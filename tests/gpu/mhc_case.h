@@ -140,6 +140,7 @@ class MhcCase {
       must("copying",
            cudaMemcpy(copies.back().memory.get(), m->memory.get(), m->memory.bytes(), cudaMemcpyDeviceToDevice));
     }
+    must("waiting", cudaStreamSynchronize(nullptr));  // later runs are on streams that do not wait for this one
     return copies;
   }
   // Elements of rows [first, first + rows) that differ from the copy's.
@@ -165,11 +166,6 @@ class MhcCase {
     if (fn_.rows > 0) bytes += static_cast<double>(fn_.memory.bytes());
     return bytes;
   }
-
-  MhcForm form() const { return form_; }
-  const Matrix& fn() const { return fn_; }
-  const Matrix& scale() const { return scale_; }
-  const Matrix& base() const { return base_; }
 
  private:
   static std::uint16_t* u16(const Matrix& m, std::int64_t row) {

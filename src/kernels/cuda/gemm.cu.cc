@@ -208,10 +208,10 @@ Result<void> launch_wgmma(const CudaGemmCall& call, const KAxis& axis, const Gem
   p.keep_weights = p.tiles_m > 1;
   p.step = plan.step;
   p.x_rows = x_rows;
-  p.weights_ready = options.weights_ready && options.overlap_launch;
+  p.weights_ready = options.weights_ready;
   p.deep = plan.deep;
   p.whole_blocks = blocked;
-  p.prefetch = options.overlap_launch ? plan.prefetch : 0;
+  p.prefetch = plan.prefetch;
   p.bulk_store = call.y_dtype != BP_FP32 && p.vector_store && plan.tile.stores_bulk() && plan.cluster_k == 1 &&
                  (plan.tile.by_rows || plan.step % 64 == 0);
   Result<CUtensorMap> y_map = CUtensorMap{};
@@ -242,7 +242,7 @@ Result<void> launch_wgmma(const CudaGemmCall& call, const KAxis& axis, const Gem
   attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[1].val.programmaticStreamSerializationAllowed = 1;
   config.attrs = attributes;
-  config.numAttrs = options.overlap_launch ? 2 : 1;
+  config.numAttrs = 2;
   void* arguments[4] = {&*w_map, &*x_map, &*y_map, &p};
   return cuda_check(
       fmt::format("launching the matrix product m = {}, n = {}, k = {}, plan {}", call.m, call.n, call.k, plan.name()),

@@ -47,7 +47,6 @@ struct CudaGemmOptions {
   // The weight was complete before the prior kernel of the stream began (a checkpoint's weight is): its first tiles are
   // then loaded while that kernel ends. Wrong where the prior kernel writes the weight.
   bool weights_ready = false;
-  bool overlap_launch = true;  // programmatic dependent launch: the set-up overlaps the end of the prior kernel
 };
 
 // Enqueues the product on the stream: one launch, no allocation, capturable. Bias and rounding as in

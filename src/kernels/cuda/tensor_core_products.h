@@ -27,9 +27,6 @@ struct Product {
 
 cudaError_t launch_product(const Product& product, cudaStream_t stream);
 
-// Widths of wgmma that are compiled.
-constexpr int kProductWidths[] = {8, 16, 32, 64, 128, 176, 192, 256};
-
 // count[0] += outputs whose bits differ. transposed: y is columns x rows. row_shift, column_shift: x[r][c] is compared
 // with y[(r + row_shift) % rows][(c + column_shift) % columns].
 cudaError_t launch_compare(const std::uint32_t* x, const std::uint32_t* y, int rows, int columns, bool transposed,

@@ -393,7 +393,6 @@ Result<RuleReport> prove_tensor_core_rules() {
   auto bench = Bench::make();
   if (!bench) return tl::unexpected<Error>(bench.error());
   RuleReport report;
-  report.device = device->name;
   for (int type = 0; type < 6; ++type) {
     for (int inputs = 0; inputs < kInputs; ++inputs) {
       if (type == 5 && inputs > cancelling) continue;

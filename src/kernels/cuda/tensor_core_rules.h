@@ -25,7 +25,6 @@ struct RuleResult {
 };
 
 struct RuleReport {
-  std::string device;
   std::vector<RuleResult> results;
   // What a product with a NaN input, and one of infinity and zero, are stored as, per type in the order of `type`.
   std::vector<std::string> notes;
@@ -36,8 +35,9 @@ struct RuleReport {
 Result<RuleReport> prove_tensor_core_rules();
 
 // Whether the rules that a kernel of this input dtype needs hold on the current device: same bytes for the wgmma widths
-// that the plans use, swapped, and mma.sync. Memoised per device and dtype; a few milliseconds at the first call, which
-// must not be inside a stream capture. Error of kind operation that names the failing rule where one does not hold.
+// 16, 64, 128 and 256, swapped, and mma.sync. Memoised per device and dtype; a few milliseconds at the first call,
+// which must not be inside a stream capture. Error of kind operation that names the failing rule where one does not
+// hold.
 Result<void> tensor_core_rules_hold(bp_dtype dtype);
 
 }  // namespace batchproof::cuda

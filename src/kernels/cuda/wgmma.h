@@ -13,13 +13,6 @@ namespace batchproof::cuda {
 
 enum class MmaType : int { bf16, fp16, tf32, e4m3, e5m2, s8 };
 
-constexpr int kMmaTypes = 6;
-
-// Elements along K of one instruction: always 32 bytes.
-constexpr int mma_k(MmaType type) {
-  return type == MmaType::bf16 || type == MmaType::fp16 ? 16 : type == MmaType::tf32 ? 8 : 32;
-}
-
 // The text of the register list %0, %1, ... of N / 2 accumulators.
 #define BP_REGS_4 "%0, %1, %2, %3"
 #define BP_REGS_8 \
