@@ -118,22 +118,22 @@ int sweep(double budget) {
   const auto start = std::chrono::steady_clock::now();
   Clock clock;
   for (const Work& w : {kWork[0], kWork[1], kWork[2], kWork[3], kWork[4]}) {
-    for (const std::int64_t rows : {1, 16, 64, 128, 256, 1024, 8192}) {
+    for (const std::int64_t rows : {1, 64, 128, 256, 512, 1024, 8192}) {
       if (seconds_since(start) > budget) return 0;
       const std::vector<MhcCase> all = copies_of(w, rows);
       const double floor = 1e6 * all[0].floor_bytes(rows) / 4.24e12;
       fmt::print("{} H={} M={} floor {:.2f}:", name_of(w.form), w.hidden, rows, floor);
-      for (const int cluster : {0, 8, 7}) {
-        for (const int tokens : {8, 16, 24, 32, 40}) {
-          for (const bool one : {false, true}) {
-            if (rows < tokens && tokens > 16) continue;
+      for (const int cluster : {0, 8, 16}) {
+        for (const int slots : {0, 4}) {
+          for (const int lag : {1, 2, 3}) {
+            if (rows <= 64 && (slots > 0 || lag > 1)) continue;  // a tile per cluster
             CudaMhcOptions options;
             options.path = CudaMhcPath::cluster;
             options.cluster = cluster;
-            options.tile_tokens = tokens;
-            options.one_per_processor = one;
+            options.slots = slots;
+            options.lag = lag;
             const double us = time_of(clock, all, rows, floor, options);
-            if (us > 0) fmt::print(" {}x{}{}:{:.1f}", cluster, tokens, one ? "s" : "", us);
+            if (us > 0) fmt::print(" {}/{}/{}:{:.1f}", cluster, slots, lag, us);
           }
         }
       }

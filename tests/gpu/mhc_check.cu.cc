@@ -62,20 +62,20 @@ void bytes(const Shape& s, std::int64_t rows, cudaStream_t stream, Score& score)
     for (const std::int64_t row : {std::int64_t{0}, std::int64_t{1}, rows / 3, rows - 1})
       if (row < rows) ok = same("cluster, one row", options, row, 1) && ok;
     if (rows > 20) ok = same("cluster, rows 3 to 20", options, 3, 17) && ok;
-    for (const int tokens : {8, 16, 24, 48}) {
-      for (const int cluster : {0, 1, 3, 8}) {
-        for (const bool one : {false, true}) {
+    for (const int cluster : {0, 1, 3, 8}) {
+      for (const int slots : {0, 1, 2, 3, 8}) {
+        for (const int lag : {0, 1, 2}) {
           CudaMhcOptions cut = options;
-          cut.tile_tokens = tokens;
           cut.cluster = cluster;
-          cut.one_per_processor = one;
+          cut.slots = slots;
+          cut.lag = lag;
           c.clear_outputs();
           if (!cuda_mhc(c.call(0, rows), cut)) continue;  // does not fit
           const std::uint64_t differing = c.differing(expected, 0, rows, stream);
           if (differing != 0) {
             ok = false;
-            score.line(false, fmt::format("{} M={} tiles of {}, clusters of {}: {} elements differ", text(s), rows,
-                                          tokens, cluster, differing));
+            score.line(false, fmt::format("{} M={} clusters of {}, {} slots, lag {}: {} elements differ", text(s), rows,
+                                          cluster, slots, lag, differing));
           }
         }
       }

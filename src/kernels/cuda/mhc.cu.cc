@@ -84,11 +84,11 @@ MhcLaunch launch_of(const CudaMhcCall& c, bool reversed) {
 // Clusters that the current device holds at once; 0: none. Asked once per shape of a thread block.
 int capacity(MhcKernelForm form, const MhcShape& shape, int blocks) {
   static std::mutex mutex;
-  static std::map<std::tuple<int, MhcKernelForm, int, int, bool, int>, int> known;
+  static std::map<std::tuple<int, MhcKernelForm, int, int, int>, int> known;
   int device = 0;
   cudaGetDevice(&device);
   const std::lock_guard<std::mutex> lock(mutex);
-  const auto key = std::tuple(device, form, shape.cluster, shape.tile_tokens, shape.few, blocks);
+  const auto key = std::tuple(device, form, shape.cluster, shape.slots, blocks);
   if (const auto found = known.find(key); found != known.end()) return found->second;
   int clusters = 0;
   if (mhc_cluster_capacity(form, shape, blocks, &clusters) != cudaSuccess) {
@@ -111,10 +111,9 @@ std::optional<MhcShape> shape_of(MhcKernelForm form, const MhcLaunch& g, const C
   r.blocks = g.blocks;
   r.processors = options.processors;
   r.block_shared_bytes = device.block_shared_bytes;
-  r.processor_shared_bytes = device.processor_shared_bytes;
-  r.tile_tokens = options.tile_tokens;
   r.cluster = options.cluster;
-  r.one_per_processor = options.one_per_processor;
+  r.slots = options.slots;
+  r.lag = options.lag;
   r.capacity = [&](const MhcShape& s) { return capacity(form, s, g.blocks); };
   return choose_mhc_shape(r);
 }

@@ -37,10 +37,8 @@ struct CudaMhcOptions {
   bool reversed = false;         // the order witness
   int assumed_processors = 132;  // what the dispatch of `occupancy` computes with
   bool dependent = false;        // programmatic dependent launch: the kernel may start while the one before it ends
-  // Of the cluster kernel, for measurements; 0: chosen from the number of rows.
-  int tile_tokens = 0;
-  int cluster = 0;
-  bool one_per_processor = false;
+  // Of the cluster kernel (mhc_shape.h), for measurements; 0: chosen.
+  int cluster = 0, slots = 0, lag = 0;
 };
 
 // Bytes of device workspace, whatever the path and the form.

@@ -2,305 +2,692 @@
 //
 // An mHC operator as one launch that reads each token's streams once (sm_90a).
 //
-// A cluster has a tile of tokens; each of its thread blocks holds some blocks of the reduction, 256 columns of every
-// stream, and keeps them in shared memory from the product to the collapse. What crosses between thread blocks is
-// small: a token's 25 partial sums per block go to the token's owner, its four coefficients come back to all, the
-// norm's partial sums go to all. They are sent by asynchronous copies that count their bytes at a barrier of the
-// receiver: nobody waits for the memory traffic of others, as a barrier of the whole cluster would, and a copy of many
-// bytes costs no more than a store of four (about 20 cycles of the sender's, measured).
+// A cluster works on tiles of eight tokens; each of its thread blocks has one or two blocks of the reduction, 256 columns
+// of every stream, and keeps several tiles in shared memory, each from its copy in to its collapse. The split weights
+// of those columns stay on chip for the whole launch: a block's in the registers of four warps, a second one's in shared
+// memory. What crosses between thread blocks is small: a token's 25 partial sums per block go to the token's owner, its
+// four coefficients come back to all, the norm's partial sums go to all. They are sent by asynchronous copies that count
+// their bytes at a barrier of the receiver; nobody waits for anything that was not sent to him.
 //
-//   streams in, post, squares, streams to residual_out
-//   product, sums to the owners
-//   owners, a warp a token: merge, coefficients, pre to every thread block
-//   collapse, layer_input or, with norm, the sums of u^2 to all
-//   owners: Sinkhorn, while the sums are under way
-//   the normed layer_input
-// A token of a tile is always the same warp's, from its copy in to its layer_input: no barrier is needed between tiles.
+//   product warps (4)  a tile's sums, from all eight tokens at once; to the owners
+//   side warp (1)      tiles in as slots become free; the norm's sums to all
+//   side warps (3)     owned tokens: merge, coefficients to all; Sinkhorn for up to four tokens at once, a lane each
+//   row warps (8)      one token of every tile each: post of tile i, norm of tile i - lag - 1, collapse of tile i - lag
 //
 // Rows are aligned and the order is the usual one; the portable kernels serve the rest, with the same bytes.
 //
-// What may be overwritten when: a thread block sends sums of tile t + 1 only after it has all coefficients of tile t,
-// and those are sent after the owners have read the sums of tile t; coefficients of t + 1 need sums of t + 1 from every
-// thread block, which it sends after its collapse of t; likewise the norm's sums.
+// What may be overwritten when: a tile's sums leave a thread block only after all its row warps have collapsed the tile
+// that had the slot before, `slots` tiles ago. So coefficients of `slots` tiles may be under way, norm sums of one more
+// (a tile's norm follows its collapse by one tile), and as many owned tokens as those tiles have.
 #include "src/kernels/cuda/mhc_steps.cuh"
 #include "src/kernels/cuda/ptx.h"
 
 namespace batchproof::cuda {
 namespace {
 
-constexpr int kWarps = kMhcWarps;
-constexpr int kTurns = kMhcTurns;
-static_assert(kTurns == 4);  // what one store sends
-constexpr int kGroupsMost = kMhcMostTokens / kMhcTokenGroup;
+constexpr int kProductThreads = 32 * kMhcProductWarps;
+constexpr int kPostedThreads = kProductThreads + 32 * kMhcRowWarps;
+// Named barriers: among the product's warps, the parts are complete; from the row warps to the product's, a slot's
+// streams are posted.
+constexpr int kMerged = 1, kPosted = 2;
+constexpr int kOwnerWarps = kMhcSideWarps - 1;
+constexpr int kCoefficients = 24;  // of a token: post[4], comb[16], carried[4]
 
 // ---- one instruction each ---------------------------------------------------------------------------------------
 
-// Stores to another thread block's shared memory; its barrier counts the bytes.
-__device__ inline void send(std::uint32_t address, std::uint32_t barrier, float a, float b, float c, float d) {
+// A store to a thread block's shared memory; its barrier counts the bytes.
+__device__ inline void send(std::uint32_t address, std::uint32_t barrier, float4 v) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(address),
-      "r"(__float_as_uint(a)), "r"(__float_as_uint(b)), "r"(__float_as_uint(c)), "r"(__float_as_uint(d)), "r"(barrier)
+      "r"(__float_as_uint(v.x)), "r"(__float_as_uint(v.y)), "r"(__float_as_uint(v.z)), "r"(__float_as_uint(v.w)),
+      "r"(barrier)
       : "memory");
 }
-__device__ inline void copy_in(void* to, const void* from) {  // 16 bytes
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
-}
-__device__ inline void copy_in_4(void* to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
-}
-__device__ inline void copies_arrived() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-// `bytes` of this block's shared memory to another's.
-__device__ inline void copy_out(std::uint32_t to, std::uint32_t from, std::uint32_t bytes, std::uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "r"(from), "r"(bytes), "r"(barrier)
+// `bytes` of global memory, by the copy engine.
+__device__ inline void copy_in(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
-// The copies of this thread have read their source.
-__device__ inline void copies_read() {
-  asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;" ::: "memory");
+
+// Into the L2 alone.
+__device__ inline void prefetch_row(const void* from, std::uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
-__device__ inline void prefetch_l2(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at) : "memory"); }
+// Read once by this thread block: no line of the L1 for it.
+__device__ inline uint4 load_once(const std::uint16_t* at) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(at));
+  return v;
+}
+// A load that the compiler does not replace by a value that it has.
+__device__ inline uint4 load_again(std::uint32_t at) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
+  return v;
+}
+// Four bytes, asynchronously.
+__device__ inline void copy_in_4(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+// This thread arrives at the barrier once its copies of four bytes have come.
+__device__ inline void copies_arrive(std::uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+__device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+
+// Bytes of a token's sums of one block of the reduction that are sent: mixes, and four floats with the square sum.
+template <int kMixTiles>
+constexpr int kSumBytes = kMixTiles == 3 ? 112 : 32;
+__device__ inline float4 add_fours(float4 a, float4 b) {
+  return make_float4(__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z), __fadd_rn(a.w, b.w));
+}
+
+// ---- what every warp of a thread block knows --------------------------------------------------------------------
+
+// A place in a ring and the phase of its barrier.
+struct Turn {
+  int at = 0;
+  std::uint32_t parity = 0;
+  __device__ void next(int size) {
+    if (++at == size) at = 0, parity ^= 1;
+  }
+};
+
+struct Site {
+  const MhcLaunch& g;
+  const MhcShape& s;
+  const MhcLayout& l;
+  char* shared;
+  std::uint32_t at;  // of `shared`
+  int rank, first_block, local;
+  int first_tile, tiles;  // of this cluster
+
+  __device__ std::uint32_t barrier(int i) const { return at + static_cast<std::uint32_t>(l.barriers + i * 8); }
+  __device__ std::uint32_t full(int slot) const { return barrier(slot); }
+  __device__ std::uint32_t collapsed(int slot) const { return barrier(s.slots + slot); }
+  __device__ std::uint32_t pre(int turn) const { return barrier(2 * s.slots + turn); }
+  __device__ std::uint32_t norm(int turn) const { return barrier(2 * s.slots + s.ring + turn); }
+  __device__ std::uint32_t weights() const { return barrier(2 * (s.slots + s.ring)); }
+  __device__ std::uint32_t norm_weight() const { return barrier(2 * (s.slots + s.ring) + 1); }
+  __device__ std::uint32_t taken() const { return barrier(2 * (s.slots + s.ring) + 2); }
+  __device__ std::uint32_t sums(int turn) const { return barrier(2 * (s.slots + s.ring) + 3 + turn); }
+
+  __device__ std::int64_t row(int tile) const {
+    return (static_cast<std::int64_t>(tile) * s.clusters + first_tile) * kMhcTokens;
+  }
+  __device__ int tokens(int tile) const {
+    return static_cast<int>(min(static_cast<std::int64_t>(kMhcTokens), g.rows - row(tile)));
+  }
+  // Tiles that have a token of this place: all, but for the last one.
+  __device__ int tiles_of(int token) const { return token < tokens(tiles - 1) ? tiles : tiles - 1; }
+  __device__ std::int64_t row_step() const { return static_cast<std::int64_t>(s.clusters) * kMhcTokens; }
+  // Bytes of a stream's columns that this thread block has.
+  __device__ std::uint32_t row_bytes() const {
+    return static_cast<std::uint32_t>(min(local * 512, (g.hidden - first_block * kMhcColumns) * 2));
+  }
+  // Tokens that this thread block owns: of all tokens of its cluster in turn, every cluster-th.
+  __device__ int owned() const {
+    const int all = (tiles - 1) * kMhcTokens + tokens(tiles - 1);
+    return all > rank ? (all - rank + s.cluster - 1) / s.cluster : 0;
+  }
+  __device__ float* exchange(int place) const {
+    return reinterpret_cast<float*>(shared + l.exchange) + place * g.blocks * kMhcSumStride;
+  }
+};
+
+template <int kStreams, int kLocal>
+__device__ inline char* slot_of(const Site& o, int slot) {
+  return o.shared + o.l.slots + slot * kMhcTokens * mhc_token_bytes(kStreams, kLocal);
+}
+
+// One warp's share of the barriers that this launch needs, by one lane.
+__device__ inline void init_barriers(const Site& o, int warp, bool coefficients) {
+  constexpr int kWarps = kMhcClusterThreads / 32;
+  static_assert(kMhcSlotsMost < kWarps);
+  if (warp < min(o.s.slots, o.tiles)) {
+    barrier_init(o.full(warp), coefficients ? 33 : 1);
+    barrier_init(o.collapsed(warp), kMhcRowWarps);
+  }
+  if (warp < min(o.s.ring, o.tiles)) {
+    barrier_init(o.pre(warp), 1);
+    barrier_init(o.norm(warp), 1);
+  }
+#pragma unroll 1
+  for (int i = warp; i < min(o.s.owned_barriers, o.owned()); i += kWarps) barrier_init(o.sums(i), 1);
+  if (warp == kWarps - 1) barrier_init(o.weights(), 32 * kMhcRowWarps);
+  if (warp == kWarps - 2) barrier_init(o.taken(), kProductThreads);
+  if (warp == kWarps - 3) barrier_init(o.norm_weight(), 32);
+  barrier_init_fence();
+}
+
+// ---- product ----------------------------------------------------------------------------------------------------
+
+// Weights of one local block, split, as the tensor core takes them: a part's eight steps, of every step and eight rows 16
+// bytes a lane.
+template <int kMixTiles>
+__device__ inline char* weights_of(const Site& o, int part, int step, int lane) {
+  return o.shared + (part * 8 + step) * kMixTiles * 512 + lane * 16;
+}
+
+// One part; kPieces of its four pieces at a time.
+template <int kMixTiles, int kPieces>
+__device__ __forceinline__ void split_part(const Site& o, int local, int part, int lane) {
+  constexpr int kMixes = kMixTiles == 3 ? 24 : 4;
+#pragma unroll 1
+  for (int first_piece = 0; first_piece < 4; first_piece += kPieces) {
+    MhcWeights raw[kPieces][kMixTiles];
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p)
+      load_piece<kMixTiles>(o.g, kMixes, o.first_block + local, part, first_piece + p, lane, true, raw[p]);
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+#pragma unroll
+      for (int j = 0; j < kMixTiles; ++j) {
+        std::uint32_t first[4], second[4];
+        split_weights(raw[p][j], first, second);
+        char* const to = weights_of<kMixTiles>(o, part, (first_piece + p) * 2, lane) + j * 512;
+        *reinterpret_cast<uint4*>(to) = make_uint4(first[0], first[1], first[2], first[3]);
+        *reinterpret_cast<uint4*>(to + kMixTiles * 512) = make_uint4(second[0], second[1], second[2], second[3]);
+      }
+    }
+  }
+}
+
+template <int kMixTiles>
+__device__ inline void load_step(const char* from, std::uint32_t (&a)[kMixTiles][4]) {
+#pragma unroll
+  for (int j = 0; j < kMixTiles; ++j) {
+    const uint4 four = *reinterpret_cast<const uint4*>(from + j * 512);
+    a[j][0] = four.x, a[j][1] = four.y, a[j][2] = four.z, a[j][3] = four.w;
+  }
+}
+
+template <bool kPost, int kStreams, int kMixTiles, int kLocal>
+__device__ __forceinline__ void multiply(const Site& o, int warp, int lane) {
+  const MhcLaunch& g = o.g;
+  constexpr int kMixes = kMixTiles == 3 ? 24 : 4;
+  constexpr int kParts = 2 * kStreams;
+  constexpr int kMine = kStreams == 4 ? 2 : 1;  // parts of a warp
+  constexpr int kFours = kMixes / 4 + 1;        // of a token's sums, the last with the square sum
+  constexpr int kPartFloats = kMhcTokens * kMhcSumStride;
+  const int thread = warp * 32 + lane;
+  const bool active = warp * kMine < kParts;
+
+  // The first block's weights go to registers by way of shared memory, which makes the code short; row warps help.
+  if (active) split_part<kMixTiles, 4>(o, 0, warp * kMine, lane);
+  cluster_wait();
+
+  float* const parts = reinterpret_cast<float*>(o.shared + o.l.parts);
+  // What this thread merges and sends: four sums of a token and a block, to the token's owner.
+  constexpr int kItems = kMhcTokens * kFours;
+  static_assert(kLocal * kItems <= kProductThreads);
+  const int block = thread / kItems, token = thread % kItems / kFours;
+  const int column = thread % kFours < kFours - 1 ? thread % kFours * 4 : kMhcSquare;
+  int owner = token % o.s.cluster, place = token / o.s.cluster % o.s.owned_most,
+      turn = token / o.s.cluster % o.s.owned_barriers;
+  const int merged = block < o.local ? o.tiles_of(token) : 0;
+
+  std::uint32_t a[kMine][8][kMixTiles][4];
+  barrier_wait(o.weights(), 0);
+  if (active) {
+#pragma unroll
+    for (int m = 0; m < kMine; ++m) {
+#pragma unroll
+      for (int step = 0; step < 8; ++step)
+        load_step<kMixTiles>(weights_of<kMixTiles>(o, warp * kMine + m, step, lane), a[m][step]);
+    }
+  }
+  if constexpr (kLocal > 1) barrier_arrive(o.taken());
+
+  bool second = false;  // the second block's weights have come
+  Turn slot, buffer;
+  for (int i = 0; i < o.tiles; ++i, slot.next(o.s.slots)) {
+    if constexpr (kPost) {
+      named_sync(kPosted + slot.at, kPostedThreads);
+    } else {
+      barrier_wait(o.full(slot.at), slot.parity);
+      if constexpr (kLocal > 1) named_sync(kMerged, kProductThreads);  // the parts of the tile before are merged
+    }
+    float* const to = parts + (kLocal > 1 ? 0 : buffer.at * kParts * kPartFloats);
+    const char* const columns = slot_of<kStreams, kLocal>(o, slot.at) + lane / 4 * mhc_token_bytes(kStreams, kLocal) +
+                                (kStreams == 4 ? warp * kLocal * 512 : warp * 256) + lane % 4 * 16;
+    // A part at a time: what it takes from shared memory is on its way ahead of its use, and registers are few.
+    if (active) {
+#pragma unroll
+      for (int m = 0; m < kMine; ++m) {
+        uint4 v[4];
+#pragma unroll
+        for (int p = 0; p < 4; ++p) v[p] = *reinterpret_cast<const uint4*>(columns + m * 256 + p * 64);
+        MhcSums<kMixTiles> sums;
+        sums.clear();
+#pragma unroll
+        for (int p = 0; p < 4; ++p) {
+          sums.add(a[m][2 * p], v[p].x, v[p].y);
+          sums.add(a[m][2 * p + 1], v[p].z, v[p].w);
+        }
+        sums.store(to + (warp * kMine + m) * kPartFloats, lane);
+      }
+    }
+    if (kLocal > 1 && o.local > 1 && active) {
+      if (!second) barrier_wait(o.weights(), 1);
+      second = true;
+#pragma unroll
+      for (int m = 0; m < kMine; ++m) {
+        std::uint32_t w[2][kMixTiles][4];
+        load_step<kMixTiles>(weights_of<kMixTiles>(o, warp * kMine + m, 0, lane), w[0]);
+        uint4 v = *reinterpret_cast<const uint4*>(columns + 512 + m * 256);
+        MhcSums<kMixTiles> sums;
+        sums.clear();
+#pragma unroll
+        for (int step = 0; step < 8; ++step) {
+          uint4 next = v;
+          if (step < 7) load_step<kMixTiles>(weights_of<kMixTiles>(o, warp * kMine + m, step + 1, lane), w[(step + 1) % 2]);
+          if (step % 2 == 1 && step < 7)
+            next = *reinterpret_cast<const uint4*>(columns + 512 + m * 256 + (step + 1) / 2 * 64);
+          sums.add(w[step % 2], step % 2 == 0 ? v.x : v.z, step % 2 == 0 ? v.y : v.w);
+          v = next;
+        }
+        sums.store(to + (kParts + warp * kMine + m) * kPartFloats, lane);
+      }
+    }
+    // One block: who stores into a buffer has passed the barrier of the other one, so all have merged its last sums.
+    named_sync(kMerged, kProductThreads);
+    if (i < merged) {
+      const float* const from = to + block * kParts * kPartFloats + token * kMhcSumStride + column;
+      float4 total = *reinterpret_cast<const float4*>(from);
+#pragma unroll
+      for (int p = 1; p < kParts; ++p) total = add_fours(total, *reinterpret_cast<const float4*>(from + p * kPartFloats));
+      const std::uint32_t home = o.at + static_cast<std::uint32_t>(
+          o.l.exchange + ((place * g.blocks + o.first_block + block) * kMhcSumStride + column) * 4);
+      send(cluster_address(home, owner), cluster_address(o.sums(turn), owner), total);
+    }
+    for (owner += kMhcTokens; owner >= o.s.cluster; owner -= o.s.cluster) {
+      if (++place == o.s.owned_most) place = 0;
+      if (++turn == o.s.owned_barriers) turn = 0;
+    }
+    buffer.next(2);
+  }
+}
+
+// ---- tiles in, the norm's sums out ------------------------------------------------------------------------------
+
+template <bool kPost, int kStreams, int kMixTiles, int kLocal>
+__device__ __forceinline__ void bring_tiles(const Site& o, int lane) {
+  const MhcLaunch& g = o.g;
+  const int first_column = o.first_block * kMhcColumns;
+  const std::uint32_t bytes = o.row_bytes();
+  const int token = lane / kStreams, stream = lane % kStreams;
+  const bool norm = g.norm_weight != nullptr;
+  // A lane's coefficient of row 0: post, comb, carried.
+  const float* source = nullptr;
+  std::int64_t source_row = 0;
+  if (kPost && lane < 20) {
+    const int first = lane < 4 ? lane : lane / 4 - 1, second = lane < 4 ? 0 : lane % 4;
+    const MhcDeviceMatrix& m = lane < 4 ? g.post_in : g.comb_in;
+    source = m.data + first * m.first + second * m.second;
+    source_row = m.row;
+  }
+  if (g.delayed && g.carried.data != nullptr && lane >= 20 && lane < kCoefficients) {
+    source = g.carried.data + (lane - 20) * g.carried.first;
+    source_row = g.carried.row;
+  }
+  int place = 0;  // of the next tile's coefficients
+  const auto bring = [&](int tile, int slot) {
+    const int tokens = o.tokens(tile);
+    if (lane == 0) barrier_expect_bytes(o.full(slot), static_cast<std::uint32_t>(tokens * kStreams) * bytes);
+    __syncwarp();
+    if (token < tokens) {
+      const std::int64_t row = o.row(tile) + token;
+      copy_in(shared_address(slot_of<kStreams, kLocal>(o, slot) + token * mhc_token_bytes(kStreams, kLocal) +
+                             stream * kLocal * 512),
+              g.residual + row * g.residual_row + stream * g.residual_stream + first_column, bytes, o.full(slot));
+      if (kPost && stream == 0) prefetch_row(g.x + row * g.x_row + first_column, bytes);
+    }
+    if (kPost || g.delayed) {
+      if (source != nullptr) {
+        const float* from = source + o.row(tile) * source_row;
+        std::uint32_t to =
+            o.at + static_cast<std::uint32_t>(o.l.coefficients + (place * kMhcTokens * kCoefficients + lane) * 4);
+        for (int i = 0; i < tokens; ++i, from += source_row, to += kCoefficients * 4) copy_in_4(to, from);
+      }
+      copies_arrive(o.full(slot));
+      if (++place == o.s.ring) place = 0;
+    }
+  };
+  for (int i = 0; i < min(o.s.slots, o.tiles); ++i) bring(i, i);
+  for (int i = lane; i < min(o.s.ring, o.tiles); i += 32) {
+    barrier_expect_bytes(o.pre(i), static_cast<std::uint32_t>(o.tokens(i) * 16));
+    if (norm) barrier_expect_bytes(o.norm(i), static_cast<std::uint32_t>(g.blocks * kMhcTokens * 4));
+  }
+  cluster_wait();
+  Turn slot, turn, before;  // before: the turn of the tile before
+  for (int i = 0; i < o.tiles; ++i) {
+    barrier_wait(o.collapsed(slot.at), slot.parity);
+    if (lane == 0) {
+      if (i + o.s.ring < o.tiles)
+        barrier_expect_bytes(o.pre(turn.at), static_cast<std::uint32_t>(o.tokens(i + o.s.ring) * 16));
+      // Every row warp that has collapsed this tile has done with the norm of the one before.
+      if (norm && i > 0 && i - 1 + o.s.ring < o.tiles)
+        barrier_expect_bytes(o.norm(before.at), static_cast<std::uint32_t>(g.blocks * kMhcTokens * 4));
+    }
+    if (norm) {
+      const char* const from = o.shared + o.l.norm_out + slot.at * kLocal * kMhcTokens * 4;
+      const std::uint32_t to =
+          o.at + static_cast<std::uint32_t>(o.l.norm_in + (turn.at * g.blocks + o.first_block) * kMhcTokens * 4);
+      const int fours = o.local * kMhcTokens / 4;
+      for (int k = lane; k < o.s.cluster * fours; k += 32)
+        send(cluster_address(to + k % fours * 16, k / fours), cluster_address(o.norm(turn.at), k / fours),
+             reinterpret_cast<const float4*>(from)[k % fours]);
+      __syncwarp();
+    }
+    if (i + o.s.slots < o.tiles) bring(i + o.s.slots, slot.at);
+    before = turn;
+    slot.next(o.s.slots);
+    turn.next(o.s.ring);
+  }
+}
+
+// ---- owned tokens -----------------------------------------------------------------------------------------------
+
+template <int kMixTiles>
+__device__ __forceinline__ void own_tokens(const Site& o, int warp, int lane) {
+  const MhcLaunch& g = o.g;
+  constexpr int kMixes = kMixTiles == 3 ? 24 : 4;
+  const float scale = mix_scale(g, kMixes, lane), base = mix_base(g, kMixes, lane);
+  const int owned = o.owned(), ring = o.s.ring, barriers = o.s.owned_barriers;
+  for (int i = warp * 32 + lane; i < min(barriers, owned); i += kOwnerWarps * 32)
+    barrier_expect_bytes(o.sums(i), static_cast<std::uint32_t>(g.blocks * kSumBytes<kMixTiles>));
+  if (warp == kOwnerWarps - 1 && g.norm_weight != nullptr) {
+    for (int b = 0; b < o.local; ++b) {
+      const int h = (o.first_block + b) * kMhcColumns + lane * 8;
+      reinterpret_cast<uint4*>(o.shared + o.l.norm_weight + b * 512)[lane] =
+          h < g.hidden ? load_columns(g.norm_weight + h, true) : make_uint4(0, 0, 0, 0);
+    }
+    barrier_arrive(o.norm_weight());
+  }
+  cluster_wait();
+  for (int first = warp * kMhcBatch; first < owned; first += kOwnerWarps * kMhcBatch) {
+    MhcComb comb;
+    std::int64_t mine = -1;  // the token of this lane's four
+#pragma unroll 1
+    for (int t = 0; t < kMhcBatch && first + t < owned; ++t) {
+      const int turn = first + t, place = turn % o.s.owned_most;
+      const int nth = turn * o.s.cluster + o.rank;  // of the cluster's tokens
+      const int tile = nth / kMhcTokens, token = nth % kMhcTokens;
+      const std::int64_t row = o.row(tile) + token;
+      barrier_wait(o.sums(turn % barriers), static_cast<std::uint32_t>(turn / barriers & 1));
+      const float sum = merge_blocks(o.exchange(place) + min(lane, kMhcSquare), g.blocks, kMhcSumStride, false);
+      __syncwarp();
+      if (lane == 0 && turn + barriers < owned)
+        barrier_expect_bytes(o.sums(turn % barriers), static_cast<std::uint32_t>(g.blocks * kSumBytes<kMixTiles>));
+      const float value = coefficients(g, row, sum, kMixes, lane, scale, base);
+      float4 pre;
+      pre.x = __shfl_sync(kAllLanes, value, 0);
+      pre.y = __shfl_sync(kAllLanes, value, 1);
+      pre.z = __shfl_sync(kAllLanes, value, 2);
+      pre.w = __shfl_sync(kAllLanes, value, 3);
+      if (lane < o.s.cluster)
+        send(cluster_address(
+                 o.at + static_cast<std::uint32_t>(o.l.pre + (tile % ring * kMhcTokens + token) * 16), lane),
+             cluster_address(o.pre(tile % ring), lane), pre);
+      if (g.delayed && lane < 4) store_fp32(g.pre_out, row, lane, 0, value);
+      if constexpr (kMixTiles == 3) {
+        comb.take(comb_exponential(value), lane / 4 == t);
+        if (lane / 4 == t) mine = row;
+      }
+    }
+    if constexpr (kMixTiles == 3) {
+      sinkhorn(g, comb);
+      if (mine >= 0) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) store_fp32(g.comb_out, mine, lane % 4, k, comb.row[k]);
+      }
+    }
+  }
+}
+
+// ---- rows -------------------------------------------------------------------------------------------------------
+
+template <bool kPost, int kStreams, int kMixTiles, int kLocal>
+__device__ __forceinline__ void walk_rows(const Site& o, int token, int lane) {
+  const MhcLaunch& g = o.g;
+  const bool norm = g.norm_weight != nullptr;
+  const int slots = o.s.slots, ring = o.s.ring, lag = o.s.lag;
+  const int column = o.first_block * kMhcColumns + lane * 8;
+  const int limit = min(g.hidden, (o.first_block + o.local) * kMhcColumns);  // of this thread block's columns
+  const int mine = o.tiles_of(token);
+  const std::int64_t first_row = o.row(0) + token, step = o.row_step();
+
+  const float* const coefficients_at =
+      reinterpret_cast<const float*>(o.shared + o.l.coefficients) + token * kCoefficients;
+  constexpr int kPlace = kMhcTokens * kCoefficients;
+  uint4 x[kPost ? kLocal : 1];  // of the next tile, on its way
+  const std::uint16_t* next_x = kPost ? g.x + first_row * g.x_row + column : nullptr;
+  const auto fetch = [&] {
+    if constexpr (kPost) {
+#pragma unroll
+      for (int b = 0; b < kLocal; ++b)
+        if (column + b * kMhcColumns < limit) x[b] = load_once(next_x + b * kMhcColumns);
+      next_x += step * g.x_row;
+    }
+  };
+  if (mine > 0) fetch();
+  if (kStreams == 4 && token >= kMhcProductWarps)
+    split_part<kMixTiles, 2>(o, 0, 2 * (token - kMhcProductWarps) + 1, lane);
+  barrier_arrive(o.weights());
+  cluster_wait();
+
+  // Where the thread block's columns do not fill its blocks, those behind them are zero.
+  const bool ragged = (o.first_block + kLocal) * kMhcColumns > limit;
+  char* const slots_at = slot_of<kStreams, kLocal>(o, 0) + token * mhc_token_bytes(kStreams, kLocal);
+  constexpr int kSlotBytes = kMhcTokens * mhc_token_bytes(kStreams, kLocal);
+  std::uint16_t* out = g.out + first_row * g.out_row + column;
+  uint4 u[kLocal];
+  Turn post_slot, post_turn, collapse_slot, pre_turn, norm_turn;
+  const int end = o.tiles + lag + (norm ? 1 : 0);
+  for (int i = 0; i < end; ++i) {
+    if (i < o.tiles) {
+      MhcColumns<kStreams, kPost> columns[kLocal];
+      if constexpr (kPost) {
+#pragma unroll
+        for (int b = 0; b < kLocal; ++b) columns[b].x = x[b];
+      }
+      const float* const coefficient = coefficients_at + post_turn.at * kPlace;
+      post_turn.next(ring);
+      barrier_wait(o.full(post_slot.at), post_slot.parity);
+      char* const at = slots_at + post_slot.at * kSlotBytes;
+      if constexpr (kPost) {
+        if (i < mine) {
+#pragma unroll
+          for (int b = 0; b < kLocal; ++b) {
+#pragma unroll
+            for (int k = 0; k < kStreams; ++k)
+              columns[b].stream[k] = *reinterpret_cast<const uint4*>(at + (k * kLocal + b) * 512 + lane * 16);
+          }
+          float k[20];
+          load_post(coefficient, k);
+#pragma unroll
+          for (int b = 0; b < kLocal; ++b) apply_post(columns[b], k, false);
+          if (ragged) {  // coefficients may be infinite: 0 * inf is not 0
+#pragma unroll
+            for (int b = 0; b < kLocal; ++b) {
+#pragma unroll
+              for (int j = 0; j < kStreams; ++j)
+                if (column + b * kMhcColumns >= limit) columns[b].stream[j] = make_uint4(0, 0, 0, 0);
+            }
+          }
+#pragma unroll
+          for (int b = 0; b < kLocal; ++b) {
+#pragma unroll
+            for (int k = 0; k < kStreams; ++k)
+              *reinterpret_cast<uint4*>(at + (k * kLocal + b) * 512 + lane * 16) = columns[b].stream[k];
+          }
+        }
+        named_arrive(kPosted + post_slot.at, kPostedThreads);
+        if (i + 1 < mine) fetch();
+      }
+      if ((kPost || kStreams == 1) && g.residual_out != nullptr && i < mine) {
+        if constexpr (!kPost) {
+#pragma unroll
+          for (int b = 0; b < kLocal; ++b)
+            columns[b].stream[0] = *reinterpret_cast<const uint4*>(at + b * 512 + lane * 16);
+        }
+#pragma unroll
+        for (int b = 0; b < kLocal; ++b) {
+          if (column + b * kMhcColumns < limit)
+            write_streams<kStreams>(g, columns[b].stream, first_row + i * step, column + b * kMhcColumns, true);
+        }
+      }
+      if (kLocal > 1 && i == 0 && o.local > 1) {  // the second block's weights
+        barrier_wait(o.taken(), 0);
+        if (token < 2 * kStreams) split_part<kMixTiles, 2>(o, 1, token, lane);
+        barrier_arrive(o.weights());
+      }
+      post_slot.next(slots);
+    }
+
+    const int done = i - lag - 1;
+    if (norm && done >= 0) {
+      if (done == 0) barrier_wait(o.norm_weight(), 0);
+      barrier_wait(o.norm(norm_turn.at), norm_turn.parity);
+      if (done < mine) {
+        uint4 weight[kLocal];
+#pragma unroll
+        for (int b = 0; b < kLocal; ++b)
+          weight[b] = reinterpret_cast<const uint4*>(o.shared + o.l.norm_weight + b * 512)[lane];
+        const float* const from =
+            reinterpret_cast<const float*>(o.shared + o.l.norm_in) + norm_turn.at * g.blocks * kMhcTokens + token;
+        norm_columns<kLocal>(u, norm_factor(g, merge_blocks(from, g.blocks, kMhcTokens, false)), weight);
+#pragma unroll
+        for (int b = 0; b < kLocal; ++b) {
+          if (column + b * kMhcColumns < limit) store_columns(out + b * kMhcColumns, u[b], true);
+        }
+        out += step * g.out_row;
+      }
+      norm_turn.next(ring);
+    }
+
+    const int now = i - lag;
+    if (now >= 0 && now < o.tiles) {
+      barrier_wait(o.pre(pre_turn.at), pre_turn.parity);
+      if (now < mine) {
+        const float* const own =
+            reinterpret_cast<const float*>(o.shared + o.l.pre) + (pre_turn.at * kMhcTokens + token) * 4;
+        // Where nothing is carried yet these are anything, and not used.
+        const float4 pre = *reinterpret_cast<const float4*>(g.delayed ? coefficients_at + pre_turn.at * kPlace + 20 : own);
+        const char* const at = slots_at + collapse_slot.at * kSlotBytes + lane * 16;
+        uint4 stream[kLocal][kStreams];
+#pragma unroll
+        for (int b = 0; b < kLocal; ++b) {
+#pragma unroll
+          for (int k = 0; k < kStreams; ++k)
+            stream[b][k] = *reinterpret_cast<const uint4*>(at + (k * kLocal + b) * 512);
+        }
+        if (kPost && *own != *own) {
+          // A NaN in a token makes its square sum NaN, and that its coefficients. What post left of it is not canonical.
+#pragma unroll 1
+          for (int b = 0; b < kLocal; ++b) {
+            uint4 columns[kStreams];
+#pragma unroll
+            for (int j = 0; j < kStreams; ++j) columns[j] = load_again(shared_address(at + (j * kLocal + b) * 512));
+            canonical_columns<kStreams>(columns);
+            if (column + b * kMhcColumns < limit)
+              write_streams<kStreams>(g, columns, first_row + now * step, column + b * kMhcColumns, true);
+          }
+        }
+        const float k[4] = {pre.x, pre.y, pre.z, pre.w};
+        float square[kLocal];
+        const auto again = [&](int b, uint4 (&to)[kStreams]) {
+#pragma unroll
+          for (int j = 0; j < kStreams; ++j) to[j] = load_again(shared_address(at + (j * kLocal + b) * 512));
+        };
+        collapse_blocks<kStreams, kLocal>(g, stream, again, first_row + now * step, column, limit, k, true, u, square);
+        if (norm) {
+          float* const to =
+              reinterpret_cast<float*>(o.shared + o.l.norm_out) + collapse_slot.at * kLocal * kMhcTokens + token;
+#pragma unroll
+          for (int b = 0; b < kLocal; ++b)
+            if (lane == 0) to[b * kMhcTokens] = square[b];
+        } else {
+#pragma unroll
+          for (int b = 0; b < kLocal; ++b) {
+            if (column + b * kMhcColumns < limit) store_columns(out + b * kMhcColumns, u[b], true);
+          }
+          out += step * g.out_row;
+        }
+      }
+      fence_async_proxy();  // the copy engine overwrites the streams
+      __syncwarp();
+      if (lane == 0) barrier_arrive(o.collapsed(collapse_slot.at));
+      collapse_slot.next(slots);
+      pre_turn.next(ring);
+    }
+  }
+}
 
 // ---- the kernel -------------------------------------------------------------------------------------------------
 
-template <bool kPost, int kStreams, int kMixTiles, int kGroups>
-__global__ void __launch_bounds__(kMhcThreads, kGroups > 2 ? 2 : 1)
-    mhc_cluster_kernel(const __grid_constant__ MhcLaunch g, const __grid_constant__ MhcShape s) {
+template <bool kPost, int kStreams, int kMixTiles, int kLocal>
+__global__ void __launch_bounds__(kMhcClusterThreads, 1)
+    mhc_cluster_kernel(const __grid_constant__ MhcLaunch g, const __grid_constant__ MhcShape s,
+                       const __grid_constant__ MhcLayout l) {
   extern __shared__ __align__(128) char shared[];
-  constexpr int kMixes = kMixTiles == 3 ? 24 : 4;
-  constexpr int kParts = 2 * kStreams;
-  const int stream_bytes = s.local_blocks * 512;
-  const int bytes_of_token = mhc_token_bytes(kStreams, s.local_blocks);
-  const MhcLayout l = mhc_layout(kStreams, kPost, s, g.blocks);
-  float* const parts = reinterpret_cast<float*>(shared + l.parts);
-  float* const exchange = reinterpret_cast<float*>(shared + l.exchange);
-  float* const pre = reinterpret_cast<float*>(shared + l.pre);
-  float* const carried = reinterpret_cast<float*>(shared + l.carried);
-  float* const outbox = reinterpret_cast<float*>(shared + l.outbox);
-  int* const places = reinterpret_cast<int*>(shared + l.places);                    // of a token's sums in the outbox
-  float* const block_squares = reinterpret_cast<float*>(shared + l.block_squares);  // [local][tile_tokens]
-  float* const squares = reinterpret_cast<float*>(shared + l.squares);              // [blocks][kWarps][kTurns]
-  float* const comb = reinterpret_cast<float*>(shared + l.comb);                    // logits of owned tokens
-  float* const coefficient = reinterpret_cast<float*>(shared + l.coefficients);
-  const std::uint32_t shared_at = shared_address(shared);
-  const auto barrier = [&](int i) { return shared_at + static_cast<std::uint32_t>(l.barriers + i * 8); };
-
   const int warp = warp_index(), lane = threadIdx.x % 32;
   const int rank = static_cast<int>(cluster_rank());
   const int share = g.blocks / s.cluster, surplus = g.blocks % s.cluster;
-  const int first_block = rank * share + min(rank, surplus);
-  const int local = share + (rank < surplus ? 1 : 0);
-  const int first_column = first_block * kMhcColumns;
-  const bool norm = g.norm_weight != nullptr;
+  const int first_tile = static_cast<int>(blockIdx.x) / s.cluster;
+  const Site o{g,
+               s,
+               l,
+               shared,
+               shared_address(shared),
+               rank,
+               rank * share + min(rank, surplus),
+               share + (rank < surplus ? 1 : 0),
+               first_tile,
+               (s.tiles - first_tile + s.clusters - 1) / s.clusters};
 
-  constexpr bool kEarly = kGroups == 2;  // registers are left for all weights of a block, on their way from the start
-  MhcPart<kMixTiles, kEarly ? 4 : 1> weights;
-  const auto load_weights = [&](int block) { weights.load(g, kMixes, block, warp % kParts, lane, true); };
-
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kMhcBarriers; ++i) barrier_init(barrier(i), 1);
-    barrier_init_fence();
-  }
-  const int owned_most = (s.tile_tokens + s.cluster - 1) / s.cluster;
-  for (int token = threadIdx.x; token < s.tile_tokens; token += kMhcThreads)
-    places[token] = (token % s.cluster * owned_most + token / s.cluster) * kMhcSumStride;
+  if (lane == 0) init_barriers(o, warp, kPost || g.delayed);
   if (g.hidden % kMhcColumns != 0) {  // columns beyond the end stay zero
-    for (int i = threadIdx.x; i < l.parts / 16; i += kMhcThreads)
-      reinterpret_cast<uint4*>(shared)[i] = make_uint4(0, 0, 0, 0);
+    for (int i = threadIdx.x; i < (l.parts - l.slots) / 16; i += kMhcClusterThreads)
+      reinterpret_cast<uint4*>(shared + l.slots)[i] = make_uint4(0, 0, 0, 0);
+    fence_async_proxy();
   }
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  __syncwarp();
+  cluster_arrive();
   let_next_grid_start();
   __syncthreads();
   wait_for_prior_grid();
 
-  std::uint32_t parity = 0;
-  for (int tile = static_cast<int>(blockIdx.x) / s.cluster; tile < s.tiles; tile += s.clusters, parity ^= 1) {
-    const std::int64_t start = static_cast<std::int64_t>(tile) * s.tile_tokens;
-    const int tokens = static_cast<int>(min(static_cast<std::int64_t>(s.tile_tokens), g.rows - start));
-    if constexpr (kEarly) load_weights(first_block);
-
-    // ---- streams in, post, squares ----
-    for (int token = warp; token < tokens; token += kWarps) {
-      for (int b = 0; b < local; ++b) {
-        const int h = first_column + b * kMhcColumns + lane * 8;
-        if (h >= g.hidden) continue;
-        const std::uint16_t* const from = g.residual + (start + token) * g.residual_row + h;
-        char* const to = shared + token * bytes_of_token + b * 512 + lane * 16;
-#pragma unroll
-        for (int i = 0; i < kStreams; ++i) copy_in(to + i * stream_bytes, from + i * g.residual_stream);
-        if constexpr (kPost)
-          copy_in(shared + l.x + token * stream_bytes + b * 512 + lane * 16, g.x + (start + token) * g.x_row + h);
-      }
+  // Registers where they are needed: 65,536 in all.
+  if (warp < kMhcProductWarps) {
+    registers_raise<240>();
+    multiply<kPost, kStreams, kMixTiles, kLocal>(o, warp, lane);
+  } else if (warp < kMhcProductWarps + kMhcSideWarps) {
+    registers_lower<48>();
+    if (warp == kMhcProductWarps) {
+      bring_tiles<kPost, kStreams, kMixTiles, kLocal>(o, lane);
+    } else {
+      own_tokens<kMixTiles>(o, warp - kMhcProductWarps - 1, lane);
     }
-    if (threadIdx.x == 0) {
-      const int owned = tokens > rank ? (tokens - rank + s.cluster - 1) / s.cluster : 0;
-      barrier_expect_bytes(barrier(kMhcSums), static_cast<std::uint32_t>(owned * g.blocks * kMhcSumStride * 4));
-      barrier_expect_bytes(barrier(kMhcPre), static_cast<std::uint32_t>(tokens * 16));
-      if (norm)
-        barrier_expect_bytes(barrier(kMhcSquares),
-                             static_cast<std::uint32_t>(min(tokens, kWarps) * g.blocks * kTurns * 4));
-    }
-    if constexpr (kPost) {
-      for (int token = warp; token < tokens; token += kWarps) {
-        if (lane < 20) {
-          const MhcDeviceMatrix& m = lane < 4 ? g.post_in : g.comb_in;
-          const int first = lane < 4 ? lane : (lane - 4) / 4, second = lane < 4 ? 0 : lane % 4;
-          copy_in_4(coefficient + token * 20 + lane,
-                    m.data + (start + token) * m.row + first * m.first + second * m.second);
-        }
-      }
-    }
-    copies_arrived();
-    __syncwarp();
-#pragma unroll 1
-    for (int token = warp; token < tokens; token += kWarps) {
-#pragma unroll 1
-      for (int b = 0; b < local; ++b) {
-        char* const at = shared + token * bytes_of_token + b * 512 + lane * 16;
-        MhcColumns<kStreams, kPost> columns;
-#pragma unroll
-        for (int i = 0; i < kStreams; ++i) columns.stream[i] = *reinterpret_cast<const uint4*>(at + i * stream_bytes);
-        if constexpr (kPost)
-          columns.x = *reinterpret_cast<const uint4*>(shared + l.x + token * stream_bytes + b * 512 + lane * 16);
-        const float square = make_block<kStreams, kPost>(g, columns, start + token, first_block + b, lane,
-                                                         coefficient + token * 20, nullptr, true, false);
-        if constexpr (kPost) {
-#pragma unroll
-          for (int i = 0; i < kStreams; ++i) *reinterpret_cast<uint4*>(at + i * stream_bytes) = columns.stream[i];
-        }
-        if (lane == 0) block_squares[b * s.tile_tokens + token] = square;
-      }
-    }
-    if constexpr (!kEarly) load_weights(first_block);
-    __syncthreads();
-    // Before the first bytes to another thread block: all of them run.
-    if (tile < s.clusters) asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-    if (g.delayed) {  // the collapse of the tile before this one is over; the product has barriers
-      for (int i = threadIdx.x; i < tokens * 4; i += kMhcThreads)
-        carried[i] = carried_coefficient(g, start + i / 4, i % 4);
-    }
-
-    // ---- product ----
-    for (int b = 0; b < local; ++b) {
-      if (b > 0) __syncthreads();
-      const int block = first_block + b;
-      product_block<kStreams, kMixTiles, kGroups>(
-          g, block, weights, shared + b * 512, bytes_of_token, stream_bytes, tokens, parts, true, false,
-          [] { __syncthreads(); }, [&](int token, int mix, float sum) { outbox[places[token] + mix] = sum; },
-          [&] {
-            if (b + 1 < local) load_weights(block + 1);
-          });
-      for (int token = threadIdx.x; token < tokens; token += kMhcThreads)
-        outbox[places[token] + kMhcSquare] = block_squares[b * s.tile_tokens + token];
-      fence_async_proxy();
-      __syncthreads();
-      if (warp == kWarps - 1) {
-        const int owned = tokens > lane ? (tokens - lane + s.cluster - 1) / s.cluster : 0;  // by thread block `lane`
-        if (lane < s.cluster && owned > 0) {
-          constexpr int kBytes = kMhcSumStride * 4;
-          copy_out(cluster_address(shared_at + l.exchange + block * owned_most * kBytes, lane),
-                   shared_at + l.outbox + lane * owned_most * kBytes, static_cast<std::uint32_t>(owned * kBytes),
-                   cluster_address(barrier(kMhcSums), lane));
-          copies_read();
-        }
-        __syncwarp();
-      }
-    }
-    // The memory would idle until the next tile's turn.
-    if (const std::int64_t next = static_cast<std::int64_t>(tile + s.clusters) * s.tile_tokens; next < g.rows) {
-      const int count = static_cast<int>(min(static_cast<std::int64_t>(s.tile_tokens), g.rows - next));
-      const int h = first_column + lane % 8 * 64;  // 128 bytes a lane
-      if (lane % 8 < local * 4 && h < g.hidden) {
-        for (int token = warp * 4 + lane / 8; token < count; token += kWarps * 4) {
-          const std::uint16_t* const from = g.residual + (next + token) * g.residual_row + h;
-#pragma unroll
-          for (int i = 0; i < kStreams; ++i) prefetch_l2(from + i * g.residual_stream);
-          if constexpr (kPost) prefetch_l2(g.x + (next + token) * g.x_row + h);
-        }
-      }
-    }
-
-    // ---- coefficients, by the owner of a token ----
-    // From the last warp down: where tokens are few, the first ones have the rows.
-    int slot = kWarps - 1 - warp;
-    for (int token = rank + slot * s.cluster; token < tokens; token += kWarps * s.cluster, slot += kWarps) {
-      barrier_wait(barrier(kMhcSums), parity);
-      const float* from = exchange + slot * kMhcSumStride + min(lane, kMhcSquare);
-      const float sum = merge_blocks(from, g.blocks, owned_most * kMhcSumStride, false);
-      const float value = coefficients(g, start + token, sum, kMixes, lane);
-      float each[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) each[i] = __shfl_sync(kAllLanes, value, i);
-      if (lane < s.cluster)
-        send(cluster_address(shared_at + l.pre + token * 16, lane), cluster_address(barrier(kMhcPre), lane), each[0],
-             each[1], each[2], each[3]);
-      if (g.delayed && lane < 4) store_fp32(g.pre_out, start + token, lane, 0, value);
-      if (kMixTiles == 3 && lane >= 8 && lane < 24) comb[slot * 16 + lane - 8] = value;
-    }
-
-    // ---- collapse ----
-    barrier_wait(barrier(kMhcPre), parity);
-#pragma unroll 1
-    for (int b = 0; b < local; ++b) {
-      const int block = first_block + b;
-      float sums[kTurns] = {};  // of the warp's tokens, in every lane
-      int turn = 0;
-#pragma unroll 1
-      for (int token = warp; token < tokens; token += kWarps, ++turn) {
-        char* const from = shared + token * bytes_of_token + b * 512 + lane * 16;
-        uint4 stream[kStreams];
-#pragma unroll
-        for (int i = 0; i < kStreams; ++i) stream[i] = *reinterpret_cast<const uint4*>(from + i * stream_bytes);
-        float square;
-        const uint4 u = collapse_block<kStreams>(g, stream, start + token, block, lane,
-                                                 (g.delayed ? carried : pre) + token * 4, &square, true);
-        if (norm) {
-          *reinterpret_cast<uint4*>(from) = u;
-#pragma unroll
-          for (int i = 0; i < kTurns; ++i) sums[i] = i == turn ? square : sums[i];
-        } else if (const int h = block * kMhcColumns + lane * 8; h < g.hidden) {
-          store_columns(g.out + (start + token) * g.out_row + h, u, true);
-        }
-      }
-      if (norm && warp < tokens && lane < s.cluster)
-        send(cluster_address(shared_at + l.squares + (block * kWarps + warp) * kTurns * 4, lane),
-             cluster_address(barrier(kMhcSquares), lane), sums[0], sums[1], sums[2], sums[3]);
-    }
-    if constexpr (kMixTiles == 3) {
-      __syncwarp();
-      slot = kWarps - 1 - warp;
-      for (int token = rank + slot * s.cluster; token < tokens; token += kWarps * s.cluster, slot += kWarps)
-        sinkhorn(g, start + token, lane >= 8 && lane < 24 ? comb[slot * 16 + lane - 8] : 0.0f);
-    }
-    if (norm) {
-      barrier_wait(barrier(kMhcSquares), parity);
-      // Lane i has the factor of the warp's i-th token.
-      float factor = 0.0f;
-      if (lane < kTurns)
-        factor = norm_factor(g, merge_blocks(squares + warp * kTurns + lane, g.blocks, kWarps * kTurns, false));
-      int turn = 0;
-      for (int token = warp; token < tokens; token += kWarps, ++turn) {
-        const float by = __shfl_sync(kAllLanes, factor, turn);
-        for (int b = 0; b < local; ++b) {
-          const int h = first_column + b * kMhcColumns + lane * 8;
-          if (h >= g.hidden) continue;
-          const uint4 u = *reinterpret_cast<const uint4*>(shared + token * bytes_of_token + b * 512 + lane * 16);
-          store_columns(g.out + (start + token) * g.out_row + h, normed(u, by, load_columns(g.norm_weight + h, true)),
-                        true);
-        }
-      }
-    }
-    __syncwarp();  // the next tile's copies overwrite this one's
+  } else {
+    registers_lower<112>();
+    walk_rows<kPost, kStreams, kMixTiles, kLocal>(o, warp - kMhcProductWarps - kMhcSideWarps, lane);
   }
 }
 
+using Kernel = void (*)(MhcLaunch, MhcShape, MhcLayout);
+
 template <bool kPost, int kStreams, int kMixTiles>
-auto kernel_for(const MhcShape& s) {
-  return s.few ? mhc_cluster_kernel<kPost, kStreams, kMixTiles, 2>
-               : mhc_cluster_kernel<kPost, kStreams, kMixTiles, kGroupsMost>;
+Kernel kernel_for(const MhcShape& s) {
+  return s.local_blocks == 1 ? mhc_cluster_kernel<kPost, kStreams, kMixTiles, 1>
+                             : mhc_cluster_kernel<kPost, kStreams, kMixTiles, 2>;
 }
 
-using Kernel = void (*)(MhcLaunch, MhcShape);
 Kernel kernel_of(MhcKernelForm form, const MhcShape& s) {
   switch (form) {
     case MhcKernelForm::pre:
@@ -323,12 +710,12 @@ struct Configured {
 
 void configure(MhcKernelForm form, const MhcShape& s, int blocks, bool dependent, cudaStream_t stream, Configured* c) {
   const auto kernel = reinterpret_cast<const void*>(kernel_of(form, s));
-  const int bytes = mhc_cluster_shared(form, s, blocks);
+  const int bytes = mhc_layout(form, s, blocks).total;
   c->status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (c->status == cudaSuccess && s.cluster > 8)
     c->status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   c->config.gridDim = dim3(static_cast<unsigned>((s.clusters > 0 ? s.clusters : 1) * s.cluster));
-  c->config.blockDim = dim3(kMhcThreads);
+  c->config.blockDim = dim3(kMhcClusterThreads);
   c->config.dynamicSmemBytes = static_cast<std::size_t>(bytes);
   c->config.stream = stream;
   c->attribute[0].id = cudaLaunchAttributeClusterDimension;
@@ -355,7 +742,7 @@ cudaError_t launch_mhc_cluster(MhcKernelForm form, const MhcLaunch& launch, cons
   Configured c;
   configure(form, shape, launch.blocks, dependent, stream, &c);
   if (c.status != cudaSuccess) return c.status;
-  return cudaLaunchKernelEx(&c.config, kernel_of(form, shape), launch, shape);
+  return cudaLaunchKernelEx(&c.config, kernel_of(form, shape), launch, shape, mhc_layout(form, shape, launch.blocks));
 }
 
 }  // namespace batchproof::cuda

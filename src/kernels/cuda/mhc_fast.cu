@@ -8,7 +8,7 @@
 namespace batchproof::cuda {
 namespace {
 
-constexpr int kWarps = kMhcWarps;
+constexpr int kWarps = kMhcThreads / 32;
 constexpr int kBlockColumns = 64;  // of a K block
 constexpr int kTile = 64;          // tokens of a thread block
 
@@ -34,6 +34,11 @@ __global__ void __launch_bounds__(kMhcThreads)
       const bool inside = at < end;
       const uint4 b =
           inside ? load_columns(streams + token * row + stream * stream_step + h, g.wide) : make_uint4(0, 0, 0, 0);
+      if constexpr (kBroadcast) {  // the four streams are the embedding
+        const uint4 columns_of[1] = {b};
+        if (inside && start + r < g.rows && g.residual_out != nullptr)
+          write_streams<1>(g, columns_of, token, h, g.wide);
+      }
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
         square = __fmaf_rn(bf16_low(word_of(b, w)), bf16_low(word_of(b, w)), square);
@@ -44,7 +49,7 @@ __global__ void __launch_bounds__(kMhcThreads)
         MhcWeights weights;
         weights.load(g, 8 * j + r, at, inside, g.wide);
         std::uint32_t a[2][4];
-        split_weights(weights, a);
+        split_weights(weights, a[0], a[1]);
         mma_bf16(sum[j], a[0], b.x, b.y);
         mma_bf16(sum[j], a[1], b.z, b.w);
       }

@@ -8,7 +8,7 @@ namespace batchproof::cuda {
 namespace {
 
 constexpr int kTile = 16;  // tokens of a product's thread block
-constexpr int kWarps = kMhcWarps;
+constexpr int kWarps = kMhcThreads / 32;
 
 __device__ inline float* partial_of(const MhcLaunch& g, std::int64_t token, int part) {
   return g.partial + (token * g.parts + part) * kMhcSumStride;
@@ -19,35 +19,70 @@ __device__ inline float post_coefficient(const MhcLaunch& g, std::int64_t token,
   return c < 4 ? load_fp32(g.post_in, token, c, 0) : load_fp32(g.comb_in, token, (c - 4) / 4, (c - 4) % 4);
 }
 
-// blockIdx.y: the block of the reduction; tiles of 16 tokens over blockIdx.x.
+// blockIdx.y: the block of the reduction; tiles of 16 tokens over blockIdx.x. A warp has a part and, where there are
+// fewer parts than warps, some of the groups of eight tokens.
 template <bool kPost, int kStreams, int kMixTiles>
 __global__ void __launch_bounds__(kMhcThreads) mhc_product_kernel(const MhcLaunch g) {
   constexpr int kTokenBytes = kStreams * 512 + 64;
+  constexpr int kMixes = kMixTiles == 3 ? 24 : 4;
+  constexpr int kParts = 2 * kStreams, kGroups = kTile / kMhcTokens;
+  constexpr int kShare = kWarps / kParts, kMine = (kGroups + kShare - 1) / kShare;
   __shared__ __align__(16) char tile[kTile * kTokenBytes];
-  __shared__ __align__(16) float parts[8 * kTile * kMhcSumStride];
+  __shared__ __align__(16) float parts[kParts * kTile * kMhcSumStride];
   float* const coefficient = parts;  // read before the parts are written
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, block = static_cast<int>(blockIdx.y);
+  const int part = warp % kParts, share = warp / kParts;
   for (std::int64_t start = static_cast<std::int64_t>(blockIdx.x) * kTile; start < g.rows;
        start += static_cast<std::int64_t>(gridDim.x) * kTile) {
     const int tokens = static_cast<int>(min(static_cast<std::int64_t>(kTile), g.rows - start));
     if constexpr (kPost) {
       for (int i = threadIdx.x; i < tokens * 20; i += kMhcThreads)
         coefficient[i] = post_coefficient(g, start + i / 20, i % 20);
+      __syncthreads();
     }
-    __syncthreads();
     for (int token = warp; token < tokens; token += kWarps) {
       MhcColumns<kStreams, kPost> columns;
       columns.load(g, start + token, block, lane, g.wide);
-      const float square = make_block<kStreams, kPost>(g, columns, start + token, block, lane, coefficient + token * 20,
-                                                       tile + token * kTokenBytes, g.wide, g.reversed);
-      if (lane == 0) partial_of(g, start + token, block)[kMhcSquare] = square;
+      make_block<kStreams, kPost>(g, columns, start + token, block, lane, coefficient + token * 20, g.wide, g.reversed);
+#pragma unroll
+      for (int i = 0; i < kStreams; ++i)
+        *reinterpret_cast<uint4*>(tile + token * kTokenBytes + i * 512 + lane * 16) = columns.stream[i];
     }
-    MhcPart<kMixTiles, 1> weights;
-    weights.load(g, kMixTiles == 3 ? 24 : 4, block, warp % (2 * kStreams), lane, g.wide);
+    MhcWeights weights[kMixTiles];
+    load_piece<kMixTiles>(g, kMixes, block, part, 0, lane, g.wide, weights);
     __syncthreads();
-    product_block<kStreams, kMixTiles, 2>(
-        g, block, weights, tile, kTokenBytes, 512, tokens, parts, g.wide, g.reversed, [] { __syncthreads(); },
-        [&](int token, int mix, float sum) { partial_of(g, start + token, block)[mix] = sum; }, [] {});
+
+    MhcSums<kMixTiles> sums[kMine];
+#pragma unroll
+    for (int i = 0; i < kMine; ++i) sums[i].clear();
+#pragma unroll
+    for (int piece = 0; piece < 4; ++piece) {
+      std::uint32_t a[2][kMixTiles][4];
+#pragma unroll
+      for (int j = 0; j < kMixTiles; ++j) split_weights(weights[j], a[0][j], a[1][j]);
+      // The next piece is on its way while this one is multiplied.
+      if (piece < 3) load_piece<kMixTiles>(g, kMixes, block, part, piece + 1, lane, g.wide, weights);
+#pragma unroll
+      for (int i = 0; i < kMine; ++i) {
+        if (share + i * kShare >= kGroups) break;
+        const int token = (share + i * kShare) * kMhcTokens + lane / 4;
+        const uint4 b = *reinterpret_cast<const uint4*>(tile + token * kTokenBytes + part / 2 * 512 + part % 2 * 256 +
+                                                        piece * 64 + lane % 4 * 16);
+        sums[i].add(a[0], b.x, b.y);
+        sums[i].add(a[1], b.z, b.w);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kMine; ++i) {
+      const int group = share + i * kShare;
+      if (group < kGroups) sums[i].store(parts + (part * kTile + group * kMhcTokens) * kMhcSumStride, lane);
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < tokens * (kMixes + 1); i += kMhcThreads) {
+      const int token = i / (kMixes + 1), mix = i % (kMixes + 1), at = mix < kMixes ? mix : kMhcSquare;
+      partial_of(g, start + token, block)[at] =
+          merge_parts<kParts>(parts + token * kMhcSumStride + at, kTile * kMhcSumStride, g.reversed);
+    }
     __syncthreads();
   }
 }
@@ -65,26 +100,40 @@ __global__ void __launch_bounds__(kMhcThreads)
     if (warp == 0) {
       const float sum =
           merge_blocks(partial_of(g, token, 0) + min(lane, kMhcSquare), g.parts, kMhcSumStride, g.reversed);
-      value = coefficients(g, token, sum, kMixes, lane);
+      value = coefficients(g, token, sum, kMixes, lane, mix_scale(g, kMixes, lane), mix_base(g, kMixes, lane));
       if (lane < 4) {
         pre[lane] = g.delayed ? carried_coefficient(g, token, lane) : value;
         if (g.delayed) store_fp32(g.pre_out, token, lane, 0, value);
       }
     }
     __syncthreads();
-    if (kMixTiles == 3 && warp == 0) sinkhorn(g, token, value);
+    if (kMixTiles == 3 && warp == 0) {
+      MhcComb c;
+      c.take(comb_exponential(value), true);
+      sinkhorn(g, c);
+      if (lane < 4) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) store_fp32(g.comb_out, token, lane, k, c.row[k]);
+      }
+    }
+    const float k[4] = {pre[0], pre[1], pre[2], pre[3]};
     for (int block = warp; block < g.blocks; block += kWarps) {
       const int h = block * kMhcColumns + lane * 8;
-      uint4 columns[kStreams];
+      uint4 columns[1][kStreams];
 #pragma unroll
       for (int i = 0; i < kStreams; ++i) {
-        columns[i] =
+        columns[0][i] =
             h < g.hidden ? load_columns(streams + token * row + i * stream_step + h, g.wide) : make_uint4(0, 0, 0, 0);
       }
-      float square;
-      const uint4 u = collapse_block<kStreams>(g, columns, token, block, lane, pre, &square, g.wide);
-      if (lane == 0 && g.norm_weight != nullptr) squares[block] = square;
-      if (h < g.hidden) store_columns(g.out + token * g.out_row + h, u, g.wide);
+      float square[1];
+      uint4 u[1];
+      const auto again = [&](int, uint4 (&to)[kStreams]) {
+#pragma unroll
+        for (int i = 0; i < kStreams; ++i) to[i] = columns[0][i];
+      };
+      collapse_blocks<kStreams, 1>(g, columns, again, token, h, g.hidden, k, g.wide, u, square);
+      if (lane == 0 && g.norm_weight != nullptr) squares[block] = square[0];
+      if (h < g.hidden) store_columns(g.out + token * g.out_row + h, u[0], g.wide);
     }
     __syncthreads();
     if (g.norm_weight != nullptr) {
@@ -93,13 +142,15 @@ __global__ void __launch_bounds__(kMhcThreads)
         const int h = block * kMhcColumns + lane * 8;
         if (h >= g.hidden) continue;
         std::uint16_t* const at = g.out + token * g.out_row + h;  // this lane stored it
-        uint4 u;
+        uint4 u[1];
         if (g.wide) {
-          u = *reinterpret_cast<const uint4*>(at);
+          u[0] = *reinterpret_cast<const uint4*>(at);
         } else {
-          u = load_columns(at, false);
+          u[0] = load_columns(at, false);
         }
-        store_columns(at, normed(u, factor, load_columns(g.norm_weight + h, g.wide)), g.wide);
+        const uint4 weight[1] = {load_columns(g.norm_weight + h, g.wide)};
+        norm_columns<1>(u, factor, weight);
+        store_columns(at, u[0], g.wide);
       }
     }
     __syncthreads();
@@ -121,7 +172,7 @@ __global__ void __launch_bounds__(kMhcThreads) mhc_post_kernel(const MhcLaunch g
     __align__(16) float coefficient[20];
 #pragma unroll
     for (int i = 0; i < 20; ++i) coefficient[i] = __shfl_sync(kAllLanes, mine, i);
-    make_block<4, true>(g, columns, token, block, lane, coefficient, nullptr, g.wide, g.reversed);
+    make_block<4, true>(g, columns, token, block, lane, coefficient, g.wide, g.reversed);
   }
 }
 

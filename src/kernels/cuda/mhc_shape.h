@@ -13,70 +13,65 @@
 
 namespace batchproof::cuda {
 
-constexpr int kMhcColumns = 256;  // columns of every stream in one block of the reduction
-constexpr int kMhcThreads = 256;  // of a thread block
-constexpr int kMhcWarps = kMhcThreads / 32;
-constexpr int kMhcSumStride = 28;   // floats between the partial sums of two tokens: 24 mixes, the square sum, padding
-constexpr int kMhcSquare = 24;      // where the square sum is among them
-constexpr int kMhcTokenGroup = 8;   // tokens of one tensor-core instruction
-constexpr int kMhcFewTokens = 16;   // most of a tile of the kernel for few tokens
-constexpr int kMhcMostTokens = 32;  // most of any tile
-constexpr int kMhcTurns = kMhcMostTokens / kMhcWarps;  // most tokens of one warp
-constexpr int kMhcClusterMost = 16;                    // thread blocks of a cluster
+constexpr int kMhcColumns = 256;   // columns of every stream in one block of the reduction
+constexpr int kMhcTokens = 8;      // of a tile: those of one tensor-core instruction
+constexpr int kMhcSums = 25;       // partial sums of a token: 24 mixes, the square sum
+constexpr int kMhcSquare = 24;     // where the square sum is among them
+constexpr int kMhcSumStride = 28;  // floats between the partial sums of two tokens
+constexpr int kMhcClusterMost = 16;  // thread blocks of a cluster
+constexpr int kMhcLocalMost = 2;     // blocks of the reduction of one thread block
+constexpr int kMhcSlotsMost = 8;
+
+// Warps of a thread block of the cluster kernel, by what they do.
+constexpr int kMhcProductWarps = 4;
+constexpr int kMhcSideWarps = 4;  // one brings tiles in and sends the norm's sums out, the others own tokens
+constexpr int kMhcBatch = 4;      // owned tokens that a warp takes at a time
+constexpr int kMhcRowWarps = kMhcTokens;
+constexpr int kMhcClusterThreads = 32 * (kMhcProductWarps + kMhcSideWarps + kMhcRowWarps);
 
 enum class MhcKernelForm { pre, broadcast, fused, head };
 
 struct MhcShape {
-  int cluster;      // thread blocks that share a tile
-  int tile_tokens;  // a multiple of kMhcTokenGroup
+  int cluster;       // thread blocks that share a tile of kMhcTokens tokens
   int tiles;
   int clusters;      // that run at once; each takes every clusters-th tile
   int local_blocks;  // most blocks of the reduction that one thread block holds
-  bool few;          // the kernel for few tokens, one thread block per processor
+  int slots;         // tiles in shared memory at once
+  int lag;           // tiles between a tile's post and its collapse, less than slots
+  // What follows from these.
+  int owned_most;      // tokens whose sums an owner may have to hold at once
+  int owned_barriers;  // for their sums
+  int ring;            // tiles whose coefficients and norm sums may be under way
 };
-
-// mbarriers of the kernel.
-enum { kMhcSums = 0, kMhcPre = 1, kMhcSquares = 2, kMhcBarriers = 3 };
 
 // Bytes of a token's streams in shared memory. 64: the columns of two tokens in different banks.
 BATCHPROOF_HD constexpr int mhc_token_bytes(int streams, int local) { return streams * local * 512 + 64; }
+// Bytes of the split weights of one block of the reduction: parts of eight steps, a step 16 bytes a lane and eight rows.
+constexpr int mhc_weight_bytes(int streams, int mix_tiles) { return 2 * streams * 8 * mix_tiles * 512; }
 
 // Offsets into shared memory, in bytes; each starts where the one before it ends.
 struct MhcLayout {
-  int x, parts, outbox, places, exchange, pre, carried, block_squares, squares, comb, coefficients, barriers, total;
+  int slots;     // streams of the tiles; before them the split weights of one local block
+  int parts;     // sums of the product's parts, twice
+  int exchange;  // what arrives for owned tokens: every block's row
+  int pre;       // what arrives for every token of a tile
+  int norm_out, norm_in;  // sums of u^2 per block: of this thread block, of all
+  int coefficients;       // of a tile's tokens: post, comb, carried
+  int norm_weight;
+  int barriers, total;
 };
 
-BATCHPROOF_HD inline MhcLayout mhc_layout(int streams, bool post, const MhcShape& s, int blocks) {
-  const int owned = (s.tile_tokens + s.cluster - 1) / s.cluster;
-  MhcLayout l;
-  l.x = s.tile_tokens * mhc_token_bytes(streams, s.local_blocks);
-  l.parts = l.x + (post ? s.local_blocks * s.tile_tokens * 512 : 0);
-  l.outbox = l.parts + kMhcWarps * 16 * kMhcSumStride * 4;
-  l.places = l.outbox + owned * s.cluster * kMhcSumStride * 4;
-  l.exchange = l.places + s.tile_tokens * 4;
-  l.pre = l.exchange + owned * blocks * kMhcSumStride * 4;
-  l.carried = l.pre + s.tile_tokens * 16;
-  l.block_squares = l.carried + s.tile_tokens * 16;
-  l.squares = l.block_squares + s.local_blocks * s.tile_tokens * 4;
-  l.comb = l.squares + kMhcWarps * kMhcTurns * blocks * 4;
-  l.coefficients = l.comb + owned * 64;
-  l.barriers = l.coefficients + (post ? s.tile_tokens * 80 : 0);
-  l.total = l.barriers + kMhcBarriers * 8;
-  return l;
-}
-
-// Bytes of dynamic shared memory.
-int mhc_cluster_shared(MhcKernelForm form, const MhcShape& shape, int blocks);
+// total: bytes of dynamic shared memory.
+MhcLayout mhc_layout(MhcKernelForm form, const MhcShape& shape, int blocks);
 
 struct MhcShapeRequest {
   MhcKernelForm form = MhcKernelForm::pre;
   std::int64_t rows = 0;
-  int blocks = 0;                                          // of the reduction
-  int processors = 0;                                      // to use at most; 0: all
-  int block_shared_bytes = 0, processor_shared_bytes = 0;  // of the device
+  int blocks = 0;              // of the reduction
+  int processors = 0;          // to use at most; 0: all
+  int block_shared_bytes = 0;  // of the device
   // For measurements; 0: chosen.
-  int tile_tokens = 0, cluster = 0;
-  bool one_per_processor = false;
+  int cluster = 0, slots = 0, lag = 0;
   // Clusters of the shape that the device holds at once; 0: it cannot run it.
   std::function<int(const MhcShape&)> capacity;
 };

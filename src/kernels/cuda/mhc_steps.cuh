@@ -8,14 +8,14 @@
 // * product, one block: a part is 128 columns of one stream, in eight steps of 16 (a step's columns: mma_part). fn is
 //   split into two BF16 parts, hi = bf16(fn), lo = bf16(fn - hi); a part's sums over hi and over lo are kept by the
 //   tensor core in FP32 from +0, then hi + lo. Parts merge t = p0, t = t + p1, ... in the order of (stream, half).
-// * squares, one block: a lane adds its 8 columns of a stream with fma, streams merge ((0 + 1) + 2) + 3, lanes merge as
-//   a butterfly (16, 8, 4, 2, 1).
+// * squares: the diagonal of the product of a token's part with itself, on the tensor core in the same steps; parts and
+//   blocks merge as those of a mix.
 // * blocks merge t = b0, t = t + b1, ...
 // * mixes: r = rsqrt(fma(q, 1 / D, eps)), rsqrt and every reciprocal correctly rounded; m = m * r;
 //   logit = fma(m, scale, base); sigmoid(z) = reciprocal(1 + exp(-z)).
-// * Sinkhorn: after the softmax rows and columns are scaled by vectors r and s, from 1. A row pass:
-//   d = c[i][0] * s[0], then fma for j = 1..3; r[i] = r[i] * reciprocal(fma(r[i], d, eps)); columns likewise with r.
-//   comb = (c * r) * s.
+// * Sinkhorn: after the softmax rows and columns are scaled by vectors r and s, from 1; p[i] = 1 / r[i] as it was before
+//   it was inverted. A row pass: p[i] = eps * p[i], then fma with c[i][j] * s[j] for j = 0..3, r[i] = reciprocal(p[i]);
+//   columns likewise with r. comb = (c * r) * s.
 // * collapse: u = fma(pre[i], R[i], u), i = 0..3, from +0. The norm's sum of u^2, one block: a lane's 8 columns with
 //   fma, lanes as a butterfly; blocks merge as above; out = bf16((bf16(u) * rsqrt(fma(z, 1 / H, eps))) * w).
 #ifndef BATCHPROOF_SRC_KERNELS_CUDA_MHC_STEPS_CUH_
@@ -45,6 +45,7 @@ struct DeviceLane {
 };
 
 constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+constexpr int kMhcThreads = 256;  // of a thread block of the kernels without clusters
 
 __device__ inline float bf16_low(std::uint32_t pair) { return __uint_as_float(pair << 16); }
 __device__ inline float bf16_high(std::uint32_t pair) { return __uint_as_float(pair & 0xFFFF0000u); }
@@ -115,17 +116,20 @@ struct MhcColumns {
 __device__ inline std::uint32_t& word_of(uint4& v, int i) { return reinterpret_cast<std::uint32_t*>(&v)[i]; }
 __device__ inline std::uint32_t word_of(const uint4& v, int i) { return reinterpret_cast<const std::uint32_t*>(&v)[i]; }
 
-// The streams after post, in place. coefficient: post[4], then comb[i][j] at 4 + 4 i + j.
-__device__ inline void apply_post(MhcColumns<4, true>& c, const float* coefficient, bool reversed) {
-  float k[20];
+// A token's post[4], then comb[i][j] at 4 + 4 i + j.
+__device__ inline void load_post(const float* from, float (&k)[20]) {
 #pragma unroll
   for (int i = 0; i < 5; ++i) {
-    const float4 four = reinterpret_cast<const float4*>(coefficient)[i];
+    const float4 four = reinterpret_cast<const float4*>(from)[i];
     k[4 * i] = four.x;
     k[4 * i + 1] = four.y;
     k[4 * i + 2] = four.z;
     k[4 * i + 3] = four.w;
   }
+}
+
+// The streams after post, in place.
+__device__ inline void apply_post(MhcColumns<4, true>& c, const float (&k)[20], bool reversed) {
 #pragma unroll
   for (int w = 0; w < 4; ++w) {
     float in[4][2], o[4][2];
@@ -156,66 +160,55 @@ __device__ inline void apply_post(MhcColumns<4, true>& c, const float* coefficie
   }
 }
 
-// The block's square sum, in every lane.
+// Whether a lane has a NaN or an infinity: 0 times it is not 0.
 template <int kStreams>
-__device__ float square_block(const uint4 (&stream)[kStreams], bool reversed) {
-  float part[kStreams];
+__device__ inline bool not_finite(const uint4 (&stream)[kStreams]) {
+  std::uint32_t sum = 0;
 #pragma unroll
   for (int i = 0; i < kStreams; ++i) {
-    float sum = 0.0f;
 #pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      const float low = bf16_low(word_of(stream[i], w)), high = bf16_high(word_of(stream[i], w));
-      sum = __fmaf_rn(low, low, sum);
-      sum = __fmaf_rn(high, high, sum);
-    }
-    part[i] = sum;
+    for (int w = 0; w < 4; ++w)
+      asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(sum) : "r"(word_of(stream[i], w)), "r"(0u));
   }
-  float total = part[0];
-  if constexpr (kStreams == 4) {
-    total = reversed ? __fadd_rn(__fadd_rn(__fadd_rn(part[3], part[2]), part[1]), part[0])
-                     : __fadd_rn(__fadd_rn(__fadd_rn(part[0], part[1]), part[2]), part[3]);
-  }
-  return butterfly(total);
+  return (sum & 0x7FFF7FFFu) != 0;
 }
 
-// One token's block on its way to shared memory: post where the form has it, squares, the streams to `tile` (a token's
-// streams, 512 bytes each) and to residual_out. Returns the square sum.
+template <int kStreams>
+__device__ inline void canonical_columns(uint4 (&stream)[kStreams]) {
+#pragma unroll
+  for (int j = 0; j < kStreams; ++j) {
+#pragma unroll
+    for (int w = 0; w < 4; ++w) word_of(stream[j], w) = canonical_pair(word_of(stream[j], w));
+  }
+}
+
+// A lane's columns from h on to residual_out. Broadcast: the four streams are the embedding.
+template <int kStreams>
+__device__ inline void write_streams(const MhcLaunch& g, const uint4 (&stream)[kStreams], std::int64_t token, int h,
+                                     bool wide) {
+  std::uint16_t* const to = g.residual_out + token * g.residual_out_row + h;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) store_columns(to + j * g.residual_out_stream, stream[kStreams == 4 ? j : 0], wide);
+}
+
+// One token's block: post where the form has it, the streams to residual_out.
 template <int kStreams, bool kPost>
-__device__ float make_block(const MhcLaunch& g, MhcColumns<kStreams, kPost>& c, std::int64_t token, int block, int lane,
-                            const float* coefficient, char* tile, bool wide, bool reversed) {
+__device__ void make_block(const MhcLaunch& g, MhcColumns<kStreams, kPost>& c, std::int64_t token, int block, int lane,
+                           const float* coefficient, bool wide, bool reversed) {
   const int h = block * kMhcColumns + lane * 8;
   if constexpr (kPost) {
-    apply_post(c, coefficient, reversed);
+    float k[20];
+    load_post(coefficient, k);
+    apply_post(c, k, reversed);
     if (h >= g.hidden) {  // coefficients may be infinite: 0 * inf is not 0
 #pragma unroll
       for (int j = 0; j < kStreams; ++j) c.stream[j] = make_uint4(0, 0, 0, 0);
     }
+    if (not_finite<kStreams>(c.stream)) canonical_columns<kStreams>(c.stream);
+    if (h < g.hidden) write_streams<kStreams>(g, c.stream, token, h, wide);
+  } else if constexpr (kStreams == 1) {
+    if (g.residual_out != nullptr && h < g.hidden) write_streams<kStreams>(g, c.stream, token, h, wide);
   }
-  const float square = square_block<kStreams>(c.stream, reversed);
-  if constexpr (kPost) {
-    if (square != square) {  // in all lanes: a NaN in any makes it NaN
-#pragma unroll
-      for (int j = 0; j < kStreams; ++j) {
-#pragma unroll
-        for (int w = 0; w < 4; ++w) word_of(c.stream[j], w) = canonical_pair(word_of(c.stream[j], w));
-      }
-    }
-  }
-#pragma unroll
-  for (int j = 0; j < kStreams; ++j) {
-    if (tile != nullptr) *reinterpret_cast<uint4*>(tile + j * 512 + lane * 16) = c.stream[j];
-    if (kPost && h < g.hidden)
-      store_columns(g.residual_out + token * g.residual_out_row + j * g.residual_out_stream + h, c.stream[j], wide);
-  }
-  if constexpr (kStreams == 1) {  // broadcast: the four streams are the embedding
-    if (g.residual_out != nullptr && h < g.hidden) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        store_columns(g.residual_out + token * g.residual_out_row + j * g.residual_out_stream + h, c.stream[0], wide);
-    }
-  }
-  return square;
 }
 
 // ---- product -----------------------------------------------------------------------------------------------------
@@ -251,126 +244,66 @@ __device__ inline void split_pair(float a, float b, std::uint32_t* hi, std::uint
 }
 
 // Eight columns of a row as the tensor core's first operand in two steps of four: hi in row r, lo in row r + 8.
-__device__ inline void split_weights(const MhcWeights& w, std::uint32_t (&a)[2][4]) {
-  split_pair(w.low.x, w.low.y, &a[0][0], &a[0][1]);
-  split_pair(w.low.z, w.low.w, &a[0][2], &a[0][3]);
-  split_pair(w.high.x, w.high.y, &a[1][0], &a[1][1]);
-  split_pair(w.high.z, w.high.w, &a[1][2], &a[1][3]);
+__device__ inline void split_weights(const MhcWeights& w, std::uint32_t (&first)[4], std::uint32_t (&second)[4]) {
+  split_pair(w.low.x, w.low.y, &first[0], &first[1]);
+  split_pair(w.low.z, w.low.w, &first[2], &first[3]);
+  split_pair(w.high.x, w.high.y, &second[0], &second[1]);
+  split_pair(w.high.z, w.high.w, &second[2], &second[3]);
 }
 
-// What one warp multiplies with in one block of the reduction: its part (128 columns of one stream), in four pieces of
-// 32 columns. Lane (r, q) = (lane / 4, lane % 4) has rows r, 8 + r, 16 + r of fn and, of every piece, columns
-// [8 q, 8 q + 8). kKept pieces are in registers at a time.
-template <int kMixTiles, int kKept>
-struct MhcPart {
-  MhcWeights kept[kKept][kMixTiles];
+// A piece is 32 columns of a part, two steps. Lane (r, q) = (lane / 4, lane % 4) has rows r, 8 + r, 16 + r of fn and of a
+// piece columns [8 q, 8 q + 8); its first four are the first step's. So a part's weights as the tensor core takes them:
+// a lane's columns of its four pieces.
+template <int kMixTiles>
+__device__ void load_piece(const MhcLaunch& g, int mixes, int block, int part, int piece, int lane, bool wide,
+                           MhcWeights (&to)[kMixTiles]) {
+  const int at = part % 2 * 128 + piece * 32 + lane % 4 * 8;
+  const bool inside = block * kMhcColumns + at < g.hidden;
+  const std::int64_t column = static_cast<std::int64_t>(part / 2) * g.hidden + block * kMhcColumns + at;
+#pragma unroll
+  for (int j = 0; j < kMixTiles; ++j)
+    to[j].load(g, 8 * j + lane / 4, column, inside && 8 * j + lane / 4 < mixes, wide);
+}
 
-  static __device__ void load_piece(const MhcLaunch& g, int mixes, int block, int part, int piece, int lane,
-                                    MhcWeights (&to)[kMixTiles], bool wide) {
-    const int at = part % 2 * 128 + piece * 32 + lane % 4 * 8;
-    const bool inside = block * kMhcColumns + at < g.hidden;
-    const std::int64_t column = static_cast<std::int64_t>(part / 2) * g.hidden + block * kMhcColumns + at;
+// Sums of one part and eight tokens: the mixes, and the tokens' products with one another, of which the diagonal is kept.
+template <int kMixTiles>
+struct MhcSums {
+  float mix[kMixTiles][4], square[4];
+
+  __device__ void clear() {
 #pragma unroll
-    for (int j = 0; j < kMixTiles; ++j)
-      to[j].load(g, 8 * j + lane / 4, column, inside && 8 * j + lane / 4 < mixes, wide);
+    for (int e = 0; e < 4; ++e) {
+#pragma unroll
+      for (int j = 0; j < kMixTiles; ++j) mix[j][e] = 0.0f;
+      square[e] = 0.0f;
+    }
   }
-  __device__ void load(const MhcLaunch& g, int mixes, int block, int part, int lane, bool wide) {
+  // One step. The tensor core's 16 rows are 8 rows of fn as hi and the same as lo, its columns are eight tokens.
+  __device__ void add(const std::uint32_t (&a)[kMixTiles][4], std::uint32_t b0, std::uint32_t b1) {
 #pragma unroll
-    for (int p = 0; p < kKept; ++p) load_piece(g, mixes, block, part, p, lane, kept[p], wide);
+    for (int j = 0; j < kMixTiles; ++j) mma_bf16(mix[j], a[j], b0, b1);
+    const std::uint32_t tokens[4] = {b0, 0, b1, 0};
+    mma_bf16(square, tokens, b0, b1);
+  }
+  // Into the rows of the tokens, kMhcSumStride floats each.
+  __device__ void store(float* to, int lane) const {
+    const int r = lane / 4, q = lane % 4;
+#pragma unroll
+    for (int j = 0; j < kMixTiles; ++j) {
+      to[2 * q * kMhcSumStride + 8 * j + r] = __fadd_rn(mix[j][0], mix[j][2]);
+      to[(2 * q + 1) * kMhcSumStride + 8 * j + r] = __fadd_rn(mix[j][1], mix[j][3]);
+    }
+    if (q == r / 2) to[r * kMhcSumStride + kMhcSquare] = r % 2 == 0 ? square[0] : square[1];
   }
 };
 
-// Adds one piece. The tensor core's 16 rows are 8 rows of fn as hi and the same as lo, its columns are eight tokens;
-// its first step takes the first four of a lane's eight columns.
-//   tile: the piece's columns of token 0    groups: that exist    first, step: which of them this warp takes
-template <int kMixTiles, int kMine>
-__device__ void mma_piece(const MhcWeights (&weights)[kMixTiles], const char* tile, int token_bytes, int groups,
-                          int first, int step, int lane, float (&sum)[kMine][kMixTiles][4]) {
-  std::uint32_t a[kMixTiles][2][4];
+// The parts' sums, `step` floats apart, merged.
+template <int kParts>
+__device__ inline float merge_parts(const float* from, int step, bool reversed) {
+  float total = from[reversed ? (kParts - 1) * step : 0];
 #pragma unroll
-  for (int j = 0; j < kMixTiles; ++j) split_weights(weights[j], a[j]);
-#pragma unroll
-  for (int i = 0; i < kMine; ++i) {
-    const int group = first + i * step;
-    if (group >= groups) break;
-    const uint4 b = *reinterpret_cast<const uint4*>(tile + (group * 8 + lane / 4) * token_bytes + lane % 4 * 16);
-#pragma unroll
-    for (int j = 0; j < kMixTiles; ++j) mma_bf16(sum[i][j], a[j][0], b.x, b.y);
-#pragma unroll
-    for (int j = 0; j < kMixTiles; ++j) mma_bf16(sum[i][j], a[j][1], b.z, b.w);
-  }
-}
-
-// One block of the reduction for a tile of tokens, by eight warps: the parts' sums in groups of 16 tokens through
-// `parts` ([8][16][kMhcSumStride] floats; a stream of the tile is stream_bytes behind the one before it), then
-// emit(token of the tile, mix, sum). All of them call it, with its weights loaded; where not all pieces are kept it
-// loads the others. The tile must be complete, and `parts` is free again after the next sync(), a barrier of the 256
-// threads. then(): called once the weights were used.
-template <int kStreams, int kMixTiles, int kGroups, int kKept, class Sync, class Emit, class Then>
-__device__ void product_block(const MhcLaunch& g, int block, MhcPart<kMixTiles, kKept>& weights, const char* tile,
-                              int token_bytes, int stream_bytes, int tokens, float* parts, bool wide, bool reversed,
-                              const Sync& sync, const Emit& emit, const Then& then) {
-  constexpr int kMixes = kMixTiles == 3 ? 24 : 4;
-  constexpr int kParts = 2 * kStreams;
-  constexpr int kShare = 8 / kParts;  // warps per part
-  constexpr int kMine = (kGroups + kShare - 1) / kShare;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int part = warp % kParts, share = warp / kParts;
-  const int groups = (tokens + kMhcTokenGroup - 1) / kMhcTokenGroup;
-  float sum[kMine][kMixTiles][4];
-#pragma unroll
-  for (int i = 0; i < kMine; ++i) {
-#pragma unroll
-    for (int j = 0; j < kMixTiles; ++j) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) sum[i][j][e] = 0.0f;
-    }
-  }
-  const char* const columns = tile + part / 2 * stream_bytes + part % 2 * 256;
-  if constexpr (kKept == 4) {
-#pragma unroll
-    for (int p = 0; p < 4; ++p)
-      mma_piece<kMixTiles, kMine>(weights.kept[p], columns + p * 64, token_bytes, groups, share, kShare, lane, sum);
-  } else {
-#pragma unroll
-    for (int p = 0; p < 4; ++p) {  // the next piece is on its way while this one is multiplied
-      MhcWeights next[kMixTiles];
-      if (p < 3) MhcPart<kMixTiles, kKept>::load_piece(g, kMixes, block, part, p + 1, lane, next, wide);
-      mma_piece<kMixTiles, kMine>(weights.kept[0], columns + p * 64, token_bytes, groups, share, kShare, lane, sum);
-      if (p < 3) {
-#pragma unroll
-        for (int j = 0; j < kMixTiles; ++j) weights.kept[0][j] = next[j];
-      }
-    }
-  }
-  then();
-#pragma unroll
-  for (int round = 0; round < (kGroups + 1) / 2; ++round) {
-    if (2 * round >= groups) break;
-    if (round > 0) sync();
-#pragma unroll
-    for (int i = 0; i < kMine; ++i) {
-      const int group = share + i * kShare;
-      if (group / 2 != round || group >= groups) continue;
-      float* to = parts + (part * 16 + group % 2 * 8 + lane % 4 * 2) * kMhcSumStride + lane / 4;
-#pragma unroll
-      for (int j = 0; j < kMixTiles; ++j) {
-        to[8 * j] = __fadd_rn(sum[i][j][0], sum[i][j][2]);
-        to[8 * j + kMhcSumStride] = __fadd_rn(sum[i][j][1], sum[i][j][3]);
-      }
-    }
-    sync();
-    for (int i = threadIdx.x; i < 16 * kMixes; i += kMhcThreads) {
-      const int token = i / kMixes, mix = i % kMixes;
-      if (round * 16 + token >= tokens) continue;
-      const float* from = parts + token * kMhcSumStride + mix;
-      constexpr int kStep = 16 * kMhcSumStride;
-      float total = from[reversed ? (kParts - 1) * kStep : 0];
-#pragma unroll
-      for (int p = 1; p < kParts; ++p) total = __fadd_rn(total, from[(reversed ? kParts - 1 - p : p) * kStep]);
-      emit(round * 16 + token, mix, total);
-    }
-  }
+  for (int p = 1; p < kParts; ++p) total = __fadd_rn(total, from[(reversed ? kParts - 1 - p : p) * step]);
+  return total;
 }
 
 // ---- coefficients ------------------------------------------------------------------------------------------------
@@ -393,21 +326,29 @@ __device__ inline float sigmoid(float v) {
 // Merges `blocks` sums, `stride` floats apart.
 __device__ inline float merge_blocks(const float* from, int blocks, int stride, bool reversed) {
   float total = from[reversed ? (blocks - 1) * stride : 0];
-#pragma unroll 4
+#pragma unroll 8
   for (int b = 1; b < blocks; ++b) total = __fadd_rn(total, from[(reversed ? blocks - 1 - b : b) * stride]);
   return total;
 }
 
+__device__ inline float mix_scale(const MhcLaunch& g, int mixes, int lane) {
+  return lane < mixes ? g.scale[(lane < 4 ? 0 : lane < 8 ? 1 : 2) * g.scale_step] : 0.0f;
+}
+__device__ inline float mix_base(const MhcLaunch& g, int mixes, int lane) {
+  return lane < mixes ? g.base[lane * g.base_step] : 0.0f;
+}
+
 // A warp has one token: lane c its merged sum of mix c, lane 24 the square sum. Returns the coefficient in lane c < 8
 // (pre, post) and the logit in lane 8 + 4 i + j (comb); writes post_out, mixes and the square sum.
-__device__ inline float coefficients(const MhcLaunch& g, std::int64_t token, float sum, int mixes, int lane) {
+// scale, base: those of the lane's mix.
+__device__ inline float coefficients(const MhcLaunch& g, std::int64_t token, float sum, int mixes, int lane,
+                                     float scale, float base) {
   const float square = __shfl_sync(kAllLanes, sum, kMhcSquare);
   if (g.mixes_out.data != nullptr && lane < mixes) store_fp32(g.mixes_out, token, lane, 0, sum);
   if (g.square_out.data != nullptr && lane == kMhcSquare) store_fp32(g.square_out, token, 0, 0, sum);
   const float r = __frsqrt_rn(__fmaf_rn(square, g.per_element, g.rms_eps));
   if (lane >= mixes) return 0.0f;
-  const float scale = g.scale[(lane < 4 ? 0 : lane < 8 ? 1 : 2) * g.scale_step];
-  const float logit = __fmaf_rn(__fmul_rn(sum, r), scale, g.base[lane * g.base_step]);
+  const float logit = __fmaf_rn(__fmul_rn(sum, r), scale, base);
   if (lane >= 8) return logit;
   const float gate = sigmoid(logit);
   if (lane < 4) return __fadd_rn(gate, g.pre_eps);
@@ -423,59 +364,70 @@ __device__ inline float comb_exponential(float logit) {
   return exp_fp32<DeviceLane>(__fsub_rn(logit, top));
 }
 
-// Rows and columns of the fixed matrix c are scaled by r and s in turn: the iteration divides row i by its sum + eps,
-// and the row's sum is r[i] * sum over j of c[i][j] * s[j].
+// Sinkhorn of up to eight tokens by one warp: four lanes have a token, lane j of them row j and column j of its matrix.
+struct MhcComb {
+  float row[4] = {}, column[4] = {};
+
+  // Lane 8 + 4 i + j has exp(logit (i, j) - the row's largest) of one token, which is `mine` in the four lanes of it.
+  __device__ void take(float exponential, bool mine) {
+    const int j = threadIdx.x % 4;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const float right = __shfl_sync(kAllLanes, exponential, 8 + 4 * j + k);
+      const float below = __shfl_sync(kAllLanes, exponential, 8 + 4 * k + j);
+      row[k] = mine ? right : row[k];
+      column[k] = mine ? below : column[k];
+    }
+  }
+};
+
+// The values of the four lanes to all of them.
+__device__ inline void share_quad(float mine, float (&all)[4]) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k) all[k] = __shfl_sync(kAllLanes, mine, k, 4);
+}
+
+// Rows and columns of the fixed matrix c are scaled by r and s in turn. The iteration divides row i by its sum + eps,
+// and the row's sum is r[i] * d for d the sum over j of c[i][j] * s[j]: r[i] / (r[i] * d + eps) = 1 / (d + eps / r[i]).
+//   mine: the lane's r
 template <bool kPlain>
-__device__ inline void sinkhorn_passes(const float (&c)[16], float (&r)[4], float (&s)[4], float eps, int repeat) {
+__device__ inline void sinkhorn_passes(const MhcComb& c, float& mine, float (&s)[4], float eps, int repeat) {
+  float p = 1.0f, q = 1.0f, r[4] = {1.0f, 1.0f, 1.0f, 1.0f};
 #pragma unroll 1
   for (int pass = 0; pass < repeat; ++pass) {
     if (pass > 0) {
+      p = __fmul_rn(eps, p);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float sum = __fmul_rn(c[4 * i], s[0]);
-#pragma unroll
-        for (int j = 1; j < 4; ++j) sum = __fmaf_rn(c[4 * i + j], s[j], sum);
-        r[i] = __fmul_rn(r[i], reciprocal<kPlain>(__fmaf_rn(r[i], sum, eps)));
-      }
+      for (int k = 0; k < 4; ++k) p = __fmaf_rn(c.row[k], s[k], p);
+      mine = reciprocal<kPlain>(p);
+      share_quad(mine, r);
     }
+    q = __fmul_rn(eps, q);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      float sum = __fmul_rn(c[j], r[0]);
-#pragma unroll
-      for (int i = 1; i < 4; ++i) sum = __fmaf_rn(c[4 * i + j], r[i], sum);
-      s[j] = __fmul_rn(s[j], reciprocal<kPlain>(__fmaf_rn(s[j], sum, eps)));
-    }
+    for (int k = 0; k < 4; ++k) q = __fmaf_rn(c.column[k], r[k], q);
+    share_quad(reciprocal<kPlain>(q), s);
   }
 }
 
-// A warp, one token: lane 8 + 4 i + j has the logit (i, j) of comb. All lanes do the same.
-__device__ inline void sinkhorn(const MhcLaunch& g, std::int64_t token, float logit) {
-  const int lane = threadIdx.x % 32;
-  const float exponential = comb_exponential(logit);
-  float c[16], r[4], s[4];
+// c.row, in lane j, becomes row j of comb.
+__device__ inline void sinkhorn(const MhcLaunch& g, MhcComb& c) {
+  // A row's sum is at least 1, at most 4.
+  const float mine = reciprocal<true>(__fadd_rn(__fadd_rn(c.row[0], c.row[1]), __fadd_rn(c.row[2], c.row[3])));
+  float by[4], r = 1.0f, s[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+  share_quad(mine, by);
 #pragma unroll
-  for (int i = 0; i < 16; ++i) c[i] = __shfl_sync(kAllLanes, exponential, 8 + i);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    float* row = c + 4 * i;
-    // At least 1, at most 4.
-    const float by = reciprocal<true>(__fadd_rn(__fadd_rn(row[0], row[1]), __fadd_rn(row[2], row[3])));
-#pragma unroll
-    for (int j = 0; j < 4; ++j) row[j] = __fadd_rn(__fmul_rn(row[j], by), g.sinkhorn_eps);
-    r[i] = s[i] = 1.0f;
+  for (int k = 0; k < 4; ++k) {
+    c.row[k] = __fadd_rn(__fmul_rn(c.row[k], mine), g.sinkhorn_eps);
+    c.column[k] = __fadd_rn(__fmul_rn(c.column[k], by[k]), g.sinkhorn_eps);
   }
-  // Entries of the scaled matrix lie between 0 and 1 + eps, so a sum + eps lies between eps and 4 + 5 eps.
-  if (g.sinkhorn_eps >= 0x1p-60f && g.sinkhorn_eps <= 0x1p+60f) {
+  // Entries of c lie between eps and 1 + eps, so factors that bring sums to 1 lie within about 1 / eps of 1.
+  if (g.sinkhorn_eps >= 0x1p-40f && g.sinkhorn_eps <= 0x1p+40f) {
     sinkhorn_passes<true>(c, r, s, g.sinkhorn_eps, g.sinkhorn_repeat);
   } else {
     sinkhorn_passes<false>(c, r, s, g.sinkhorn_eps, g.sinkhorn_repeat);
   }
-  float mine = 0.0f;  // lane 4 i + j: entry (i, j)
 #pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    if (lane == i) mine = __fmul_rn(__fmul_rn(c[i], r[i / 4]), s[i % 4]);
-  }
-  if (lane < 16) store_fp32(g.comb_out, token, lane / 4, lane % 4, mine);
+  for (int k = 0; k < 4; ++k) c.row[k] = __fmul_rn(__fmul_rn(c.row[k], r), s[k]);
 }
 
 // ---- collapse ----------------------------------------------------------------------------------------------------
@@ -486,14 +438,9 @@ __device__ inline float carried_coefficient(const MhcLaunch& g, std::int64_t tok
   return load_fp32(g.carried, token, i, 0);
 }
 
-// Columns of one token's block: u rounded to BF16, and the block's sum of u^2 in every lane. Writes the mean.
-//   stream: the lane's eight columns of every stream (broadcast: one)
+// A lane's eight columns: u rounded to BF16, and its sum of u^2.
 template <int kStreams>
-__device__ uint4 collapse_block(const MhcLaunch& g, const uint4 (&stream)[kStreams], std::int64_t token, int block,
-                                int lane, const float* pre, float* square, bool wide) {
-  const bool identity = g.delayed && g.carried.data == nullptr;
-  const int h = block * kMhcColumns + lane * 8;
-  const float k[4] = {pre[0], pre[1], pre[2], pre[3]};
+__device__ inline uint4 collapse_columns(const uint4 (&stream)[kStreams], const float (&k)[4], float* square) {
   uint4 rounded;
   float sum = 0.0f;
 #pragma unroll
@@ -501,64 +448,115 @@ __device__ uint4 collapse_block(const MhcLaunch& g, const uint4 (&stream)[kStrea
     float u[2];
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      float v[4];
+      u[e] = 0.0f;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const std::uint32_t word = word_of(stream[kStreams == 4 ? i : 0], w);
-        v[i] = e == 0 ? bf16_low(word) : bf16_high(word);
+        u[e] = __fmaf_rn(k[i], e == 0 ? bf16_low(word) : bf16_high(word), u[e]);
       }
-      u[e] = 0.0f;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) u[e] = __fmaf_rn(k[i], v[i], u[e]);
-      if (identity) u[e] = v[0];
       sum = __fmaf_rn(u[e], u[e], sum);
     }
     word_of(rounded, w) = bf16_pair(u[0], u[1]);
   }
-  if (sum != sum) {
-#pragma unroll
-    for (int w = 0; w < 4; ++w) word_of(rounded, w) = canonical_pair(word_of(rounded, w));
-  }
-  if (g.mean != nullptr && h < g.hidden) {
-    uint4 mean;
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      float low[4], high[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const std::uint32_t word = word_of(stream[kStreams == 4 ? i : 0], w);
-        low[i] = bf16_low(word);
-        high[i] = bf16_high(word);
-      }
-      word_of(mean, w) = canonical_pair(
-          bf16_pair(__fmul_rn(__fadd_rn(__fadd_rn(__fadd_rn(low[0], low[1]), low[2]), low[3]), 0.25f),
-                    __fmul_rn(__fadd_rn(__fadd_rn(__fadd_rn(high[0], high[1]), high[2]), high[3]), 0.25f)));
-    }
-    store_columns(g.mean + token * g.mean_row + h, mean, wide);
-  }
-  *square = g.norm_weight != nullptr ? butterfly(sum) : 0.0f;
+  *square = sum;
   return rounded;
+}
+
+// The same where nothing is carried yet: u is stream 0.
+__device__ inline uint4 first_columns(const uint4& stream, float* square) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    const std::uint32_t word = word_of(stream, w);
+    sum = __fmaf_rn(bf16_low(word), bf16_low(word), sum);
+    sum = __fmaf_rn(bf16_high(word), bf16_high(word), sum);
+  }
+  *square = sum;
+  return stream;
+}
+
+// The mean of the streams.
+template <int kStreams>
+__device__ inline uint4 mean_columns(const uint4 (&stream)[kStreams]) {
+  uint4 mean;
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    float low[4], high[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t word = word_of(stream[kStreams == 4 ? i : 0], w);
+      low[i] = bf16_low(word);
+      high[i] = bf16_high(word);
+    }
+    word_of(mean, w) = canonical_pair(
+        bf16_pair(__fmul_rn(__fadd_rn(__fadd_rn(__fadd_rn(low[0], low[1]), low[2]), low[3]), 0.25f),
+                  __fmul_rn(__fadd_rn(__fadd_rn(__fadd_rn(high[0], high[1]), high[2]), high[3]), 0.25f)));
+  }
+  return mean;
+}
+
+// A token's columns of kBlocks blocks, a lane's from h on: u, and the blocks' sums of u^2 in every lane. Columns from
+// `limit` on are not written.
+//   again(b): the streams of a block once more, for what is seldom done; where it reads them anew, the compiler keeps
+//   nothing of them in registers for that
+template <int kStreams, int kBlocks, class Again>
+__device__ inline void collapse_blocks(const MhcLaunch& g, const uint4 (&stream)[kBlocks][kStreams], const Again& again,
+                                       std::int64_t token, int h, int limit, const float (&k)[4], bool wide,
+                                       uint4 (&u)[kBlocks], float (&square)[kBlocks]) {
+  bool nan = false;
+#pragma unroll
+  for (int b = 0; b < kBlocks; ++b) u[b] = collapse_columns<kStreams>(stream[b], k, &square[b]);
+  if (g.delayed && g.carried.data == nullptr) {
+#pragma unroll 1
+    for (int b = 0; b < kBlocks; ++b) {
+      uint4 columns[kStreams];
+      again(b, columns);
+      float sum;
+      const uint4 first = first_columns(columns[0], &sum);
+#pragma unroll
+      for (int c = 0; c < kBlocks; ++c) {
+        if (b == c) u[c] = first, square[c] = sum;
+      }
+    }
+  }
+#pragma unroll
+  for (int b = 0; b < kBlocks; ++b) nan = nan || square[b] != square[b];
+  if (nan) canonical_columns<kBlocks>(u);
+  if (g.mean != nullptr) {
+#pragma unroll 1
+    for (int b = 0; b < kBlocks; ++b) {
+      uint4 columns[kStreams];
+      again(b, columns);
+      if (h + b * kMhcColumns < limit)
+        store_columns(g.mean + token * g.mean_row + h + b * kMhcColumns, mean_columns<kStreams>(columns), wide);
+    }
+  }
+  if (g.norm_weight != nullptr) {
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2) {  // butterflies
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b)
+        square[b] = __fadd_rn(square[b], __shfl_xor_sync(kAllLanes, square[b], mask));
+    }
+  }
 }
 
 __device__ inline float norm_factor(const MhcLaunch& g, float z) {
   return __frsqrt_rn(__fmaf_rn(z, g.per_column, g.norm_eps));
 }
 
-__device__ inline uint4 normed(uint4 u, float factor, const uint4& weight) {
-  uint4 out;
-  float sum = 0.0f;  // NaN where one of the eight is
+template <int kBlocks>
+__device__ inline void norm_columns(uint4 (&u)[kBlocks], float factor, const uint4 (&weight)[kBlocks]) {
 #pragma unroll
-  for (int w = 0; w < 4; ++w) {
-    const float low = __fmul_rn(__fmul_rn(bf16_low(word_of(u, w)), factor), bf16_low(word_of(weight, w)));
-    const float high = __fmul_rn(__fmul_rn(bf16_high(word_of(u, w)), factor), bf16_high(word_of(weight, w)));
-    word_of(out, w) = bf16_pair(low, high);
-    sum = __fadd_rn(sum, __fadd_rn(low, high));
-  }
-  if (sum != sum) {
+  for (int b = 0; b < kBlocks; ++b) {
 #pragma unroll
-    for (int w = 0; w < 4; ++w) word_of(out, w) = canonical_pair(word_of(out, w));
+    for (int w = 0; w < 4; ++w) {
+      const std::uint32_t in = word_of(u[b], w), by = word_of(weight[b], w);
+      word_of(u[b], w) = bf16_pair(__fmul_rn(__fmul_rn(bf16_low(in), factor), bf16_low(by)),
+                                   __fmul_rn(__fmul_rn(bf16_high(in), factor), bf16_high(by)));
+    }
   }
-  return out;
+  if (not_finite<kBlocks>(u)) canonical_columns<kBlocks>(u);
 }
 
 }  // namespace batchproof::cuda

@@ -146,6 +146,10 @@ __device__ inline void let_next_grid_start() { asm volatile("griddepcontrol.laun
 __device__ inline void named_sync(std::uint32_t id, std::uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
+// The same without waiting: the caller has done what the others wait for.
+__device__ inline void named_arrive(std::uint32_t id, std::uint32_t threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
 
 template <int kRegisters>
 __device__ inline void registers_raise() {
