@@ -11,7 +11,8 @@
 //
 //   product warps (4)  a tile's sums, from all eight tokens at once; to the owners
 //   side warp (1)      tiles in as slots become free; the norm's sums to all
-//   side warps (3)     owned tokens: merge, coefficients to all; Sinkhorn for up to four tokens at once, a lane each
+//   side warp (1)      posted streams to residual_out
+//   side warps (2)     owned tokens: merge, coefficients to all; Sinkhorn for up to four tokens at once, a lane each
 //   row warps (8)      one token of every tile each: post of tile i, norm of tile i - lag - 1, collapse of tile i - lag
 //
 // Rows are aligned and the order is the usual one; the portable kernels serve the rest, with the same bytes.
@@ -26,11 +27,10 @@ namespace batchproof::cuda {
 namespace {
 
 constexpr int kProductThreads = 32 * kMhcProductWarps;
-constexpr int kPostedThreads = kProductThreads + 32 * kMhcRowWarps;
-// Named barriers: among the product's warps, the parts are complete; from the row warps to the product's, a slot's
-// streams are posted.
+constexpr int kPostedThreads = kProductThreads + 32 * kMhcRowWarps + 32;
+// Named barriers: among the product's warps, the parts are complete; from the row warps to the product's and the one
+// that stores, a slot's streams are posted.
 constexpr int kMerged = 1, kPosted = 2;
-constexpr int kOwnerWarps = kMhcSideWarps - 1;
 constexpr int kCoefficients = 24;  // of a token: post[4], comb[16], carried[4]
 
 // ---- one instruction each ---------------------------------------------------------------------------------------
@@ -50,6 +50,9 @@ __device__ inline void copy_in(std::uint32_t to, const void* from, std::uint32_t
                : "memory");
 }
 
+__device__ inline void copy_to_global(void* to, std::uint32_t from, std::uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes) : "memory");
+}
 // Into the L2 alone.
 __device__ inline void prefetch_row(const void* from, std::uint32_t bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
@@ -145,12 +148,13 @@ __device__ inline char* slot_of(const Site& o, int slot) {
 }
 
 // One warp's share of the barriers that this launch needs, by one lane.
-__device__ inline void init_barriers(const Site& o, int warp, bool coefficients) {
+//   coefficients: they come with the tiles    stores: the streams are stored
+__device__ inline void init_barriers(const Site& o, int warp, bool coefficients, bool stores) {
   constexpr int kWarps = kMhcClusterThreads / 32;
   static_assert(kMhcSlotsMost < kWarps);
   if (warp < min(o.s.slots, o.tiles)) {
     barrier_init(o.full(warp), coefficients ? 33 : 1);
-    barrier_init(o.collapsed(warp), kMhcRowWarps);
+    barrier_init(o.collapsed(warp), kMhcRowWarps + (stores ? 1 : 0));
   }
   if (warp < min(o.s.ring, o.tiles)) {
     barrier_init(o.pre(warp), 1);
@@ -391,6 +395,35 @@ __device__ __forceinline__ void bring_tiles(const Site& o, int lane) {
   }
 }
 
+// ---- streams out ------------------------------------------------------------------------------------------------
+
+// By the copy engine, which spreads in time what would be bursts of stores of all row warps.
+template <bool kPost, int kStreams, int kLocal>
+__device__ __forceinline__ void store_streams(const Site& o, int lane) {
+  const MhcLaunch& g = o.g;
+  const int token = lane / 4, stream = lane % 4, mine = o.tiles_of(token);
+  std::uint16_t* to = g.residual_out + (o.row(0) + token) * g.residual_out_row + stream * g.residual_out_stream +
+                      o.first_block * kMhcColumns;
+  Turn slot;
+  for (int i = 0; i < o.tiles; ++i, slot.next(o.s.slots)) {
+    if constexpr (kPost) {
+      named_sync(kPosted + slot.at, kPostedThreads);
+    } else {
+      barrier_wait(o.full(slot.at), slot.parity);
+    }
+    if (i < mine)
+      copy_to_global(to,
+                     shared_address(slot_of<kStreams, kLocal>(o, slot.at) + token * mhc_token_bytes(kStreams, kLocal) +
+                                    (kStreams == 4 ? stream : 0) * kLocal * 512),
+                     o.row_bytes());
+    to += o.row_step() * g.residual_out_row;
+    bulk_commit();
+    bulk_wait_read<0>();
+    __syncwarp();
+    if (lane == 0) barrier_arrive(o.collapsed(slot.at));
+  }
+}
+
 // ---- owned tokens -----------------------------------------------------------------------------------------------
 
 template <int kMixTiles>
@@ -399,9 +432,9 @@ __device__ __forceinline__ void own_tokens(const Site& o, int warp, int lane) {
   constexpr int kMixes = kMixTiles == 3 ? 24 : 4;
   const float scale = mix_scale(g, kMixes, lane), base = mix_base(g, kMixes, lane);
   const int owned = o.owned(), ring = o.s.ring, barriers = o.s.owned_barriers;
-  for (int i = warp * 32 + lane; i < min(barriers, owned); i += kOwnerWarps * 32)
+  for (int i = warp * 32 + lane; i < min(barriers, owned); i += kMhcOwnerWarps * 32)
     barrier_expect_bytes(o.sums(i), static_cast<std::uint32_t>(g.blocks * kSumBytes<kMixTiles>));
-  if (warp == kOwnerWarps - 1 && g.norm_weight != nullptr) {
+  if (warp == kMhcOwnerWarps - 1 && g.norm_weight != nullptr) {
     for (int b = 0; b < o.local; ++b) {
       const int h = (o.first_block + b) * kMhcColumns + lane * 8;
       reinterpret_cast<uint4*>(o.shared + o.l.norm_weight + b * 512)[lane] =
@@ -410,7 +443,7 @@ __device__ __forceinline__ void own_tokens(const Site& o, int warp, int lane) {
     barrier_arrive(o.norm_weight());
   }
   cluster_wait();
-  for (int first = warp * kMhcBatch; first < owned; first += kOwnerWarps * kMhcBatch) {
+  for (int first = warp * kMhcBatch; first < owned; first += kMhcOwnerWarps * kMhcBatch) {
     MhcComb comb;
     std::int64_t mine = -1;  // the token of this lane's four
 #pragma unroll 1
@@ -512,6 +545,13 @@ __device__ __forceinline__ void walk_rows(const Site& o, int token, int lane) {
           load_post(coefficient, k);
 #pragma unroll
           for (int b = 0; b < kLocal; ++b) apply_post(columns[b], k, false);
+          bool odd = false;
+#pragma unroll
+          for (int b = 0; b < kLocal; ++b) odd = odd || not_finite<kStreams>(columns[b].stream);
+          if (odd) {
+#pragma unroll
+            for (int b = 0; b < kLocal; ++b) canonical_columns<kStreams>(columns[b].stream);
+          }
           if (ragged) {  // coefficients may be infinite: 0 * inf is not 0
 #pragma unroll
             for (int b = 0; b < kLocal; ++b) {
@@ -527,20 +567,9 @@ __device__ __forceinline__ void walk_rows(const Site& o, int token, int lane) {
               *reinterpret_cast<uint4*>(at + (k * kLocal + b) * 512 + lane * 16) = columns[b].stream[k];
           }
         }
+        fence_async_proxy();  // the copy engine stores them
         named_arrive(kPosted + post_slot.at, kPostedThreads);
         if (i + 1 < mine) fetch();
-      }
-      if ((kPost || kStreams == 1) && g.residual_out != nullptr && i < mine) {
-        if constexpr (!kPost) {
-#pragma unroll
-          for (int b = 0; b < kLocal; ++b)
-            columns[b].stream[0] = *reinterpret_cast<const uint4*>(at + b * 512 + lane * 16);
-        }
-#pragma unroll
-        for (int b = 0; b < kLocal; ++b) {
-          if (column + b * kMhcColumns < limit)
-            write_streams<kStreams>(g, columns[b].stream, first_row + i * step, column + b * kMhcColumns, true);
-        }
       }
       if (kLocal > 1 && i == 0 && o.local > 1) {  // the second block's weights
         barrier_wait(o.taken(), 0);
@@ -575,10 +604,10 @@ __device__ __forceinline__ void walk_rows(const Site& o, int token, int lane) {
     if (now >= 0 && now < o.tiles) {
       barrier_wait(o.pre(pre_turn.at), pre_turn.parity);
       if (now < mine) {
-        const float* const own =
-            reinterpret_cast<const float*>(o.shared + o.l.pre) + (pre_turn.at * kMhcTokens + token) * 4;
         // Where nothing is carried yet these are anything, and not used.
-        const float4 pre = *reinterpret_cast<const float4*>(g.delayed ? coefficients_at + pre_turn.at * kPlace + 20 : own);
+        const float4 pre = *reinterpret_cast<const float4*>(
+            g.delayed ? coefficients_at + pre_turn.at * kPlace + 20
+                      : reinterpret_cast<const float*>(o.shared + o.l.pre) + (pre_turn.at * kMhcTokens + token) * 4);
         const char* const at = slots_at + collapse_slot.at * kSlotBytes + lane * 16;
         uint4 stream[kLocal][kStreams];
 #pragma unroll
@@ -586,18 +615,6 @@ __device__ __forceinline__ void walk_rows(const Site& o, int token, int lane) {
 #pragma unroll
           for (int k = 0; k < kStreams; ++k)
             stream[b][k] = *reinterpret_cast<const uint4*>(at + (k * kLocal + b) * 512);
-        }
-        if (kPost && *own != *own) {
-          // A NaN in a token makes its square sum NaN, and that its coefficients. What post left of it is not canonical.
-#pragma unroll 1
-          for (int b = 0; b < kLocal; ++b) {
-            uint4 columns[kStreams];
-#pragma unroll
-            for (int j = 0; j < kStreams; ++j) columns[j] = load_again(shared_address(at + (j * kLocal + b) * 512));
-            canonical_columns<kStreams>(columns);
-            if (column + b * kMhcColumns < limit)
-              write_streams<kStreams>(g, columns, first_row + now * step, column + b * kMhcColumns, true);
-          }
         }
         const float k[4] = {pre.x, pre.y, pre.z, pre.w};
         float square[kLocal];
@@ -651,7 +668,8 @@ __global__ void __launch_bounds__(kMhcClusterThreads, 1)
                first_tile,
                (s.tiles - first_tile + s.clusters - 1) / s.clusters};
 
-  if (lane == 0) init_barriers(o, warp, kPost || g.delayed);
+  const bool stores = (kPost || kStreams == 1) && g.residual_out != nullptr;
+  if (lane == 0) init_barriers(o, warp, kPost || g.delayed, stores);
   if (g.hidden % kMhcColumns != 0) {  // columns beyond the end stay zero
     for (int i = threadIdx.x; i < (l.parts - l.slots) / 16; i += kMhcClusterThreads)
       reinterpret_cast<uint4*>(shared + l.slots)[i] = make_uint4(0, 0, 0, 0);
@@ -671,8 +689,11 @@ __global__ void __launch_bounds__(kMhcClusterThreads, 1)
     registers_lower<48>();
     if (warp == kMhcProductWarps) {
       bring_tiles<kPost, kStreams, kMixTiles, kLocal>(o, lane);
+    } else if (warp == kMhcProductWarps + 1) {
+      cluster_wait();
+      if (stores) store_streams<kPost, kStreams, kLocal>(o, lane);
     } else {
-      own_tokens<kMixTiles>(o, warp - kMhcProductWarps - 1, lane);
+      own_tokens<kMixTiles>(o, warp - kMhcProductWarps - 2, lane);
     }
   } else {
     registers_lower<112>();

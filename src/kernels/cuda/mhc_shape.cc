@@ -14,7 +14,7 @@ void finish(MhcShape* s) {
   s->owned_most = (s->slots * kMhcTokens + s->cluster - 1) / s->cluster;
   // A barrier tells its current phase from the one before, so nobody may wait for a token before the one that had its
   // barrier is over: that one was the same warp's.
-  constexpr int kRound = (kMhcSideWarps - 1) * kMhcBatch;
+  constexpr int kRound = kMhcOwnerWarps * kMhcBatch;
   s->owned_barriers = (s->owned_most + kRound - 1) / kRound * kRound;
   s->ring = s->slots + 1;
 }

@@ -24,7 +24,8 @@ constexpr int kMhcSlotsMost = 8;
 
 // Warps of a thread block of the cluster kernel, by what they do.
 constexpr int kMhcProductWarps = 4;
-constexpr int kMhcSideWarps = 4;  // one brings tiles in and sends the norm's sums out, the others own tokens
+constexpr int kMhcOwnerWarps = 2;
+constexpr int kMhcSideWarps = 2 + kMhcOwnerWarps;  // besides: tiles in and the norm's sums out; streams to residual_out
 constexpr int kMhcBatch = 4;      // owned tokens that a warp takes at a time
 constexpr int kMhcRowWarps = kMhcTokens;
 constexpr int kMhcClusterThreads = 32 * (kMhcProductWarps + kMhcSideWarps + kMhcRowWarps);

@@ -323,11 +323,23 @@ __device__ inline float sigmoid(float v) {
   return below < 0x1p+100f ? reciprocal<true>(below) : reciprocal<false>(below);
 }
 
-// Merges `blocks` sums, `stride` floats apart.
+// Merges `blocks` sums, `stride` floats apart; eight at a time are on their way.
 __device__ inline float merge_blocks(const float* from, int blocks, int stride, bool reversed) {
-  float total = from[reversed ? (blocks - 1) * stride : 0];
-#pragma unroll 8
-  for (int b = 1; b < blocks; ++b) total = __fadd_rn(total, from[(reversed ? blocks - 1 - b : b) * stride]);
+  if (reversed) {
+    from += (blocks - 1) * stride;
+    stride = -stride;
+  }
+  float total = *from;
+#pragma unroll 1
+  for (int b = 1; b < blocks; b += 8) {
+    float next[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) next[i] = b + i < blocks ? from[(b + i) * stride] : 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (b + i < blocks) total = __fadd_rn(total, next[i]);
+    }
+  }
   return total;
 }
 
