@@ -27,9 +27,9 @@ namespace batchproof::cuda {
 namespace {
 
 constexpr int kProductThreads = 32 * kMhcProductWarps;
-constexpr int kPostedThreads = kProductThreads + 32 * kMhcRowWarps + 32;
-// Named barriers: among the product's warps, the parts are complete; from the row warps to the product's and the one
-// that stores, a slot's streams are posted.
+constexpr int kPostedThreads = kProductThreads + 32 * kMhcRowWarps;
+// Named barriers: among the product's warps, the parts are complete; from the row warps to the product's, a slot's
+// streams are posted.
 constexpr int kMerged = 1, kPosted = 2;
 constexpr int kCoefficients = 24;  // of a token: post[4], comb[16], carried[4]
 
@@ -64,6 +64,12 @@ __device__ inline uint4 load_once(const std::uint16_t* at) {
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(at));
   return v;
+}
+// One lane of the warp, in a way that tells the compiler that there is only one: its copies need no loop over lanes.
+__device__ inline bool one_lane() {
+  std::uint32_t mine;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xFFFFFFFF;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(mine));
+  return mine != 0;
 }
 // A load that the compiler does not replace by a value that it has.
 __device__ inline uint4 load_again(std::uint32_t at) {
@@ -112,12 +118,13 @@ struct Site {
   __device__ std::uint32_t barrier(int i) const { return at + static_cast<std::uint32_t>(l.barriers + i * 8); }
   __device__ std::uint32_t full(int slot) const { return barrier(slot); }
   __device__ std::uint32_t collapsed(int slot) const { return barrier(s.slots + slot); }
-  __device__ std::uint32_t pre(int turn) const { return barrier(2 * s.slots + turn); }
-  __device__ std::uint32_t norm(int turn) const { return barrier(2 * s.slots + s.ring + turn); }
-  __device__ std::uint32_t weights() const { return barrier(2 * (s.slots + s.ring)); }
-  __device__ std::uint32_t norm_weight() const { return barrier(2 * (s.slots + s.ring) + 1); }
-  __device__ std::uint32_t taken() const { return barrier(2 * (s.slots + s.ring) + 2); }
-  __device__ std::uint32_t sums(int turn) const { return barrier(2 * (s.slots + s.ring) + 3 + turn); }
+  __device__ std::uint32_t posted(int slot) const { return barrier(2 * s.slots + slot); }
+  __device__ std::uint32_t pre(int turn) const { return barrier(3 * s.slots + turn); }
+  __device__ std::uint32_t norm(int turn) const { return barrier(3 * s.slots + s.ring + turn); }
+  __device__ std::uint32_t weights() const { return barrier(3 * s.slots + 2 * s.ring); }
+  __device__ std::uint32_t norm_weight() const { return barrier(3 * s.slots + 2 * s.ring + 1); }
+  __device__ std::uint32_t taken() const { return barrier(3 * s.slots + 2 * s.ring + 2); }
+  __device__ std::uint32_t sums(int turn) const { return barrier(3 * s.slots + 2 * s.ring + 3 + turn); }
 
   __device__ std::int64_t row(int tile) const {
     return (static_cast<std::int64_t>(tile) * s.clusters + first_tile) * kMhcTokens;
@@ -155,6 +162,7 @@ __device__ inline void init_barriers(const Site& o, int warp, bool coefficients,
   if (warp < min(o.s.slots, o.tiles)) {
     barrier_init(o.full(warp), coefficients ? 33 : 1);
     barrier_init(o.collapsed(warp), kMhcRowWarps + (stores ? 1 : 0));
+    barrier_init(o.posted(warp), kMhcRowWarps);
   }
   if (warp < min(o.s.ring, o.tiles)) {
     barrier_init(o.pre(warp), 1);
@@ -324,7 +332,6 @@ __device__ __forceinline__ void bring_tiles(const Site& o, int lane) {
   const MhcLaunch& g = o.g;
   const int first_column = o.first_block * kMhcColumns;
   const std::uint32_t bytes = o.row_bytes();
-  const int token = lane / kStreams, stream = lane % kStreams;
   const bool norm = g.norm_weight != nullptr;
   // A lane's coefficient of row 0: post, comb, carried.
   const float* source = nullptr;
@@ -342,14 +349,23 @@ __device__ __forceinline__ void bring_tiles(const Site& o, int lane) {
   int place = 0;  // of the next tile's coefficients
   const auto bring = [&](int tile, int slot) {
     const int tokens = o.tokens(tile);
-    if (lane == 0) barrier_expect_bytes(o.full(slot), static_cast<std::uint32_t>(tokens * kStreams) * bytes);
-    __syncwarp();
-    if (token < tokens) {
-      const std::int64_t row = o.row(tile) + token;
-      copy_in(shared_address(slot_of<kStreams, kLocal>(o, slot) + token * mhc_token_bytes(kStreams, kLocal) +
-                             stream * kLocal * 512),
-              g.residual + row * g.residual_row + stream * g.residual_stream + first_column, bytes, o.full(slot));
-      if (kPost && stream == 0) prefetch_row(g.x + row * g.x_row + first_column, bytes);
+    if (one_lane()) {
+      barrier_expect_bytes(o.full(slot), static_cast<std::uint32_t>(tokens * kStreams) * bytes);
+      const std::uint16_t* from = g.residual + o.row(tile) * g.residual_row + first_column;
+      std::uint32_t to = shared_address(slot_of<kStreams, kLocal>(o, slot));
+      const std::uint16_t* x = kPost ? g.x + o.row(tile) * g.x_row + first_column : nullptr;
+#pragma unroll 2
+      for (int i = 0; i < tokens; ++i) {
+#pragma unroll
+        for (int j = 0; j < kStreams; ++j)
+          copy_in(to + j * kLocal * 512, from + j * g.residual_stream, bytes, o.full(slot));
+        if constexpr (kPost) {
+          prefetch_row(x, bytes);
+          x += g.x_row;
+        }
+        from += g.residual_row;
+        to += mhc_token_bytes(kStreams, kLocal);
+      }
     }
     if (kPost || g.delayed) {
       if (source != nullptr) {
@@ -399,28 +415,28 @@ __device__ __forceinline__ void bring_tiles(const Site& o, int lane) {
 
 // By the copy engine, which spreads in time what would be bursts of stores of all row warps.
 template <bool kPost, int kStreams, int kLocal>
-__device__ __forceinline__ void store_streams(const Site& o, int lane) {
+__device__ __forceinline__ void store_streams(const Site& o) {
   const MhcLaunch& g = o.g;
-  const int token = lane / 4, stream = lane % 4, mine = o.tiles_of(token);
-  std::uint16_t* to = g.residual_out + (o.row(0) + token) * g.residual_out_row + stream * g.residual_out_stream +
-                      o.first_block * kMhcColumns;
   Turn slot;
   for (int i = 0; i < o.tiles; ++i, slot.next(o.s.slots)) {
-    if constexpr (kPost) {
-      named_sync(kPosted + slot.at, kPostedThreads);
-    } else {
-      barrier_wait(o.full(slot.at), slot.parity);
+    barrier_wait(kPost ? o.posted(slot.at) : o.full(slot.at), slot.parity);
+    if (one_lane()) {
+      const int tokens = o.tokens(i);
+      std::uint16_t* to = g.residual_out + o.row(i) * g.residual_out_row + o.first_block * kMhcColumns;
+      std::uint32_t from = shared_address(slot_of<kStreams, kLocal>(o, slot.at));
+#pragma unroll 2
+      for (int t = 0; t < tokens; ++t) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          copy_to_global(to + j * g.residual_out_stream, from + (kStreams == 4 ? j : 0) * kLocal * 512, o.row_bytes());
+        to += g.residual_out_row;
+        from += mhc_token_bytes(kStreams, kLocal);
+      }
+      bulk_commit();
+      bulk_wait_read<0>();
+      barrier_arrive(o.collapsed(slot.at));
     }
-    if (i < mine)
-      copy_to_global(to,
-                     shared_address(slot_of<kStreams, kLocal>(o, slot.at) + token * mhc_token_bytes(kStreams, kLocal) +
-                                    (kStreams == 4 ? stream : 0) * kLocal * 512),
-                     o.row_bytes());
-    to += o.row_step() * g.residual_out_row;
-    bulk_commit();
-    bulk_wait_read<0>();
     __syncwarp();
-    if (lane == 0) barrier_arrive(o.collapsed(slot.at));
   }
 }
 
@@ -569,6 +585,8 @@ __device__ __forceinline__ void walk_rows(const Site& o, int token, int lane) {
         }
         fence_async_proxy();  // the copy engine stores them
         named_arrive(kPosted + post_slot.at, kPostedThreads);
+        __syncwarp();
+        if (lane == 0) barrier_arrive(o.posted(post_slot.at));
         if (i + 1 < mine) fetch();
       }
       if (kLocal > 1 && i == 0 && o.local > 1) {  // the second block's weights
@@ -691,7 +709,7 @@ __global__ void __launch_bounds__(kMhcClusterThreads, 1)
       bring_tiles<kPost, kStreams, kMixTiles, kLocal>(o, lane);
     } else if (warp == kMhcProductWarps + 1) {
       cluster_wait();
-      if (stores) store_streams<kPost, kStreams, kLocal>(o, lane);
+      if (stores) store_streams<kPost, kStreams, kLocal>(o);
     } else {
       own_tokens<kMixTiles>(o, warp - kMhcProductWarps - 2, lane);
     }

@@ -33,7 +33,7 @@ MhcLayout mhc_layout(MhcKernelForm form, const MhcShape& s, int blocks) {
   l.coefficients = l.norm_in + s.ring * blocks * kMhcTokens * 4;
   l.norm_weight = l.coefficients + s.ring * kMhcTokens * 96;
   l.barriers = l.norm_weight + s.local_blocks * 512;
-  l.total = l.barriers + (2 * s.slots + s.owned_barriers + 2 * s.ring + 3) * 8;
+  l.total = l.barriers + (3 * s.slots + 2 * s.ring + 3 + s.owned_barriers) * 8;
   return l;
 }
 
