@@ -69,24 +69,24 @@ constexpr bp_implementation on_cuda(bp_implementation one) {
   return one;
 }
 
-inline constexpr char kCudaReversedId[] = "cuda-sm90-bf16x2fn-reversed";
+inline constexpr char kCudaReversedId[] = "cuda-sm90-bf16x2fn-v2-reversed";
 
 // What every form has on a device; hc_head and mhc_post have nothing else there.
 inline constexpr bp_implementation kCudaInvariant = on_cuda(
-    invariant("cuda-sm90-bf16x2fn-block256",
+    invariant("cuda-sm90-bf16x2fn-v2-block256",
               "weights as two BF16 parts on tensor cores, blocks of 256 columns of all streams; one launch where its "
               "clusters fit",
               kCudaReversedId, kCuda));
 inline constexpr bp_implementation kCudaInvariantPortable =
-    on_cuda(invariant("cuda-sm90-portable-bf16x2fn-block256",
+    on_cuda(invariant("cuda-sm90-portable-bf16x2fn-v2-block256",
                       "the same in two launches without clusters: the same bytes", kCudaReversedId, kCudaPortable));
 inline constexpr bp_implementation kCudaInvariantOlder =
-    on_cuda(invariant("cuda-sm80-bf16x2fn-block256", "the same on compute capability 8.x: other bytes",
-                      "cuda-sm80-bf16x2fn-reversed", kCudaOlder));
+    on_cuda(invariant("cuda-sm80-bf16x2fn-v2-block256", "the same on compute capability 8.x: other bytes",
+                      "cuda-sm80-bf16x2fn-v2-reversed", kCudaOlder));
 inline constexpr bp_implementation kCudaWitness =
     on_cuda(witness(kCudaReversedId, "every chain from its last part to its first", kCudaReversed));
 inline constexpr bp_implementation kCudaOlderWitness =
-    on_cuda(witness("cuda-sm80-bf16x2fn-reversed", "every chain from its last part to its first", kCudaOlderReversed));
+    on_cuda(witness("cuda-sm80-bf16x2fn-v2-reversed", "every chain from its last part to its first", kCudaOlderReversed));
 inline constexpr bp_implementation kCudaRowsControl =
     on_cuda(control("cuda-control-order-by-rows", "the reversed order above 16 tokens",
                     "the order of the sums follows the tokens", kCudaReversedId, kCudaControlRows));

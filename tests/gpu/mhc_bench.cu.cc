@@ -123,10 +123,10 @@ int sweep(double budget) {
       const std::vector<MhcCase> all = copies_of(w, rows);
       const double floor = 1e6 * all[0].floor_bytes(rows) / 4.24e12;
       fmt::print("{} H={} M={} floor {:.2f}:", name_of(w.form), w.hidden, rows, floor);
-      for (const int cluster : {0, 8, 16}) {
-        for (const int slots : {0, 4}) {
-          for (const int lag : {1, 2, 3}) {
-            if (rows <= 64 && (slots > 0 || lag > 1)) continue;  // a tile per cluster
+      for (const int cluster : {0, 8}) {
+        for (const int slots : {0}) {
+          for (const int lag : {0, 1, 2}) {
+            if (rows <= 64 && (slots > 0 || lag > 0)) continue;  // a tile per cluster
             CudaMhcOptions options;
             options.path = CudaMhcPath::cluster;
             options.cluster = cluster;

@@ -100,11 +100,10 @@ int capacity(MhcKernelForm form, const MhcShape& shape, int blocks) {
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// Nothing where the device cannot run the cluster kernel, or where two launches are the better way.
+// Nothing where the device cannot run the cluster kernel.
 std::optional<MhcShape> shape_of(MhcKernelForm form, const MhcLaunch& g, const CudaMhcOptions& options,
                                  const DeviceInfo& device) {
   if (device.major != 9 || !g.wide || g.reversed) return std::nullopt;
-  if (options.path == CudaMhcPath::automatic && mhc_two_launches_pay(form, g.rows, g.blocks)) return std::nullopt;
   MhcShapeRequest r;
   r.form = form;
   r.rows = g.rows;

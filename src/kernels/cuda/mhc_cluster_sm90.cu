@@ -231,6 +231,7 @@ __device__ __forceinline__ void multiply(const Site& o, int warp, int lane) {
 
   // The first block's weights go to registers by way of shared memory, which makes the code short; row warps help.
   if (active) split_part<kMixTiles, 4>(o, 0, warp * kMine, lane);
+  __syncwarp();
   cluster_wait();
 
   float* const parts = reinterpret_cast<float*>(o.shared + o.l.parts);
@@ -253,20 +254,20 @@ __device__ __forceinline__ void multiply(const Site& o, int warp, int lane) {
         load_step<kMixTiles>(weights_of<kMixTiles>(o, warp * kMine + m, step, lane), a[m][step]);
     }
   }
-  if constexpr (kLocal > 1) barrier_arrive(o.taken());
-
-  bool second = false;  // the second block's weights have come
   Turn slot, buffer;
-  for (int i = 0; i < o.tiles; ++i, slot.next(o.s.slots)) {
-    if constexpr (kPost) {
+  // Once for nothing first, as the owners do, with the weights in place of a tile.
+  for (int i = -1; i < o.tiles; ++i) {
+    if (i < 0) {
+    } else if constexpr (kPost) {
       named_sync(kPosted + slot.at, kPostedThreads);
     } else {
       barrier_wait(o.full(slot.at), slot.parity);
       if constexpr (kLocal > 1) named_sync(kMerged, kProductThreads);  // the parts of the tile before are merged
     }
     float* const to = parts + (kLocal > 1 ? 0 : buffer.at * kParts * kPartFloats);
-    const char* const columns = slot_of<kStreams, kLocal>(o, slot.at) + lane / 4 * mhc_token_bytes(kStreams, kLocal) +
-                                (kStreams == 4 ? warp * kLocal * 512 : warp * 256) + lane % 4 * 16;
+    const char* columns = slot_of<kStreams, kLocal>(o, slot.at) + lane / 4 * mhc_token_bytes(kStreams, kLocal) +
+                          (kStreams == 4 ? warp * kLocal * 512 : warp * 256) + lane % 4 * 16;
+    if (i < 0) columns = weights_of<kMixTiles>(o, warp * kMine, 0, lane);  // this warp's own
     // A part at a time: what it takes from shared memory is on its way ahead of its use, and registers are few.
     if (active) {
 #pragma unroll
@@ -284,9 +285,8 @@ __device__ __forceinline__ void multiply(const Site& o, int warp, int lane) {
         sums.store(to + (warp * kMine + m) * kPartFloats, lane);
       }
     }
-    if (kLocal > 1 && o.local > 1 && active) {
-      if (!second) barrier_wait(o.weights(), 1);
-      second = true;
+    if (kLocal > 1 && o.local > 1 && active && i >= 0) {
+      if (i == 0) barrier_wait(o.weights(), 1);
 #pragma unroll
       for (int m = 0; m < kMine; ++m) {
         std::uint32_t w[2][kMixTiles][4];
@@ -308,7 +308,7 @@ __device__ __forceinline__ void multiply(const Site& o, int warp, int lane) {
     }
     // One block: who stores into a buffer has passed the barrier of the other one, so all have merged its last sums.
     named_sync(kMerged, kProductThreads);
-    if (i < merged) {
+    if (i >= 0 && i < merged) {
       const float* const from = to + block * kParts * kPartFloats + token * kMhcSumStride + column;
       float4 total = *reinterpret_cast<const float4*>(from);
 #pragma unroll
@@ -317,11 +317,16 @@ __device__ __forceinline__ void multiply(const Site& o, int warp, int lane) {
           o.l.exchange + ((place * g.blocks + o.first_block + block) * kMhcSumStride + column) * 4);
       send(cluster_address(home, owner), cluster_address(o.sums(turn), owner), total);
     }
+    buffer.next(2);
+    if (i < 0) {
+      if constexpr (kLocal > 1) barrier_arrive(o.taken());
+      continue;
+    }
+    slot.next(o.s.slots);
     for (owner += kMhcTokens; owner >= o.s.cluster; owner -= o.s.cluster) {
       if (++place == o.s.owned_most) place = 0;
       if (++turn == o.s.owned_barriers) turn = 0;
     }
-    buffer.next(2);
   }
 }
 
@@ -463,27 +468,30 @@ __device__ __forceinline__ void own_tokens(const Site& o, int warp, int lane) {
     MhcComb comb;
     std::int64_t mine = -1;  // the token of this lane's four
 #pragma unroll 1
-    for (int t = 0; t < kMhcBatch && first + t < owned; ++t) {
-      const int turn = first + t, place = turn % o.s.owned_most;
+    // The first time round once for nothing, with whatever the places hold: the code comes into the instruction cache
+    // while there is nothing else to do.
+    for (int t = first < kMhcOwnerWarps * kMhcBatch ? -1 : 0; t < kMhcBatch && first + t < owned; ++t) {
+      const bool real = t >= 0;
+      const int turn = first + max(t, 0), place = turn % o.s.owned_most;
       const int nth = turn * o.s.cluster + o.rank;  // of the cluster's tokens
       const int tile = nth / kMhcTokens, token = nth % kMhcTokens;
       const std::int64_t row = o.row(tile) + token;
-      barrier_wait(o.sums(turn % barriers), static_cast<std::uint32_t>(turn / barriers & 1));
+      if (real) barrier_wait(o.sums(turn % barriers), static_cast<std::uint32_t>(turn / barriers & 1));
       const float sum = merge_blocks(o.exchange(place) + min(lane, kMhcSquare), g.blocks, kMhcSumStride, false);
       __syncwarp();
-      if (lane == 0 && turn + barriers < owned)
+      if (real && lane == 0 && turn + barriers < owned)
         barrier_expect_bytes(o.sums(turn % barriers), static_cast<std::uint32_t>(g.blocks * kSumBytes<kMixTiles>));
-      const float value = coefficients(g, row, sum, kMixes, lane, scale, base);
+      const float value = coefficients(g, row, sum, kMixes, lane, scale, base, real);
       float4 pre;
       pre.x = __shfl_sync(kAllLanes, value, 0);
       pre.y = __shfl_sync(kAllLanes, value, 1);
       pre.z = __shfl_sync(kAllLanes, value, 2);
       pre.w = __shfl_sync(kAllLanes, value, 3);
-      if (lane < o.s.cluster)
+      if (real && lane < o.s.cluster)
         send(cluster_address(
                  o.at + static_cast<std::uint32_t>(o.l.pre + (tile % ring * kMhcTokens + token) * 16), lane),
              cluster_address(o.pre(tile % ring), lane), pre);
-      if (g.delayed && lane < 4) store_fp32(g.pre_out, row, lane, 0, value);
+      if (real && g.delayed && lane < 4) store_fp32(g.pre_out, row, lane, 0, value);
       if constexpr (kMixTiles == 3) {
         comb.take(comb_exponential(value), lane / 4 == t);
         if (lane / 4 == t) mine = row;

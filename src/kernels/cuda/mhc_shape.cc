@@ -6,7 +6,7 @@
 namespace batchproof::cuda {
 namespace {
 
-constexpr std::int64_t kManyRows = 768;
+constexpr std::int64_t kManyRows = 768;  // measured (bench/records/README.md)
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -56,17 +56,16 @@ std::optional<MhcShape> choose_mhc_shape(const MhcShapeRequest& r) {
   while (!fits()) {
     if (--s.slots == 0) return std::nullopt;
   }
-  s.lag = std::min(r.lag > 0 ? r.lag : (s.local_blocks > 1 ? 1 : 2), s.slots - 1);
   s.clusters = r.capacity(s);
   if (r.processors > 0) s.clusters = std::min(s.clusters, std::max(1, r.processors / s.cluster));
   if (s.clusters <= 0) return std::nullopt;
   s.clusters = std::min(s.clusters, s.tiles);
+  // Where a cluster's tiles all have a slot, none waits for another one's collapse. Else one slot is for the tile that
+  // is on its way, and with three slots that leaves one tile between.
+  const std::int64_t rounds = ceil_div(s.tiles, s.clusters);
+  s.lag = r.lag > 0 ? r.lag : rounds <= s.slots ? s.slots - 1 : std::max(1, s.slots - 2);
+  s.lag = std::min(s.lag, s.slots - 1);
   return s;
-}
-
-bool mhc_two_launches_pay(MhcKernelForm form, std::int64_t rows, int blocks) {
-  (void)form, (void)rows, (void)blocks;
-  return false;
 }
 
 }  // namespace batchproof::cuda

@@ -20,7 +20,7 @@ constexpr int kMhcSquare = 24;     // where the square sum is among them
 constexpr int kMhcSumStride = 28;  // floats between the partial sums of two tokens
 constexpr int kMhcClusterMost = 16;  // thread blocks of a cluster
 constexpr int kMhcLocalMost = 2;     // blocks of the reduction of one thread block
-constexpr int kMhcSlotsMost = 8;
+constexpr int kMhcSlotsMost = 4;
 
 // Warps of a thread block of the cluster kernel, by what they do.
 constexpr int kMhcProductWarps = 4;
@@ -79,9 +79,6 @@ struct MhcShapeRequest {
 
 // Nothing where no shape fits the device.
 std::optional<MhcShape> choose_mhc_shape(const MhcShapeRequest& request);
-
-// Whether the two launches without clusters were measured to be faster (bench/records/README.md).
-bool mhc_two_launches_pay(MhcKernelForm form, std::int64_t rows, int blocks);
 
 }  // namespace batchproof::cuda
 

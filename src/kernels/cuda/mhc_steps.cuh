@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The steps of the mHC operators on a CUDA device, one statement of each for every kernel. The order of operations is
-// part of the implementation id `bf16x2fn-block256`; tokens per tile, thread blocks and clusters change time only.
+// part of the implementation id `bf16x2fn-v2-block256`; tokens per tile, thread blocks and clusters change time only.
 //
 // The reduction over K = streams * hidden is cut into blocks of 256 columns of h, all streams of them together.
 // * post: o = post * x; o = fma(comb[i], R[i], o) for i = 0..3; R' = bf16(o).
@@ -352,12 +352,12 @@ __device__ inline float mix_base(const MhcLaunch& g, int mixes, int lane) {
 
 // A warp has one token: lane c its merged sum of mix c, lane 24 the square sum. Returns the coefficient in lane c < 8
 // (pre, post) and the logit in lane 8 + 4 i + j (comb); writes post_out, mixes and the square sum.
-// scale, base: those of the lane's mix.
+// scale, base: those of the lane's mix. write: whether anything is written.
 __device__ inline float coefficients(const MhcLaunch& g, std::int64_t token, float sum, int mixes, int lane,
-                                     float scale, float base) {
+                                     float scale, float base, bool write = true) {
   const float square = __shfl_sync(kAllLanes, sum, kMhcSquare);
-  if (g.mixes_out.data != nullptr && lane < mixes) store_fp32(g.mixes_out, token, lane, 0, sum);
-  if (g.square_out.data != nullptr && lane == kMhcSquare) store_fp32(g.square_out, token, 0, 0, sum);
+  if (write && g.mixes_out.data != nullptr && lane < mixes) store_fp32(g.mixes_out, token, lane, 0, sum);
+  if (write && g.square_out.data != nullptr && lane == kMhcSquare) store_fp32(g.square_out, token, 0, 0, sum);
   const float r = __frsqrt_rn(__fmaf_rn(square, g.per_element, g.rms_eps));
   if (lane >= mixes) return 0.0f;
   const float logit = __fmaf_rn(__fmul_rn(sum, r), scale, base);
@@ -365,7 +365,7 @@ __device__ inline float coefficients(const MhcLaunch& g, std::int64_t token, flo
   const float gate = sigmoid(logit);
   if (lane < 4) return __fadd_rn(gate, g.pre_eps);
   const float post = __fmul_rn(gate, g.post_mult);
-  store_fp32(g.post_out, token, lane - 4, 0, post);
+  if (write) store_fp32(g.post_out, token, lane - 4, 0, post);
   return post;
 }
 
