@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "ops/rms_norm/rms_norm.h"
 #include "src/kernels/cuda/rms_norm.h"
 #include "tests/gpu/clock.h"
 
@@ -81,9 +82,6 @@ double copy_of(Clock& clock, const Data& data, std::int64_t m) {
   });
 }
 
-// The rule of fast mode: ops/rms_norm.
-int fast_warps(std::int64_t m) { return m < 256 ? 8 : 2; }
-
 int bench(const char* file) {
   Clock clock;
   const DeviceInfo device = must(current_device());
@@ -104,12 +102,12 @@ int bench(const char* file) {
       for (const std::int64_t m : kRows) {
         const double us = time_of(clock, data, m, CudaRmsOrder::chunks, 0);
         const double copy = copy_of(clock, data, m);
-        const double free = time_of(clock, data, m, CudaRmsOrder::warps, fast_warps(m));
+        const double free = time_of(clock, data, m, CudaRmsOrder::warps, rms_fast_warps(m));
         CudaRmsNormCall call = data.call(m, 0);
         must(cuda_rms_norm(call, nullptr));
         classes.insert(data.row_zero());
         call.order = CudaRmsOrder::warps;
-        call.warps = fast_warps(m);
+        call.warps = rms_fast_warps(m);
         must(cuda_rms_norm(call, nullptr));
         fast.insert(data.row_zero());
         const double rate = data.bytes(m) / us * 1e-3, of_copy = rate * 1e9 / bandwidth;
