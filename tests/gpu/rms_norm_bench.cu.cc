@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Speed of rms_norm beside a copy of as many bytes, and bit classes of row 0 over the row counts: graph replay, buffers
-// rotated past the L2, medians.
+// rotated past the L2, medians. `bench` has status 1 where row 0 moved or a launch failed.
 //
 //   rms_norm_bench bench FILE.json | warps
 #include <fmt/format.h>
@@ -95,6 +95,7 @@ int bench(const char* file) {
   double share = 0;
   int count = 0;
   std::size_t most = 0, fast_classes = 0;
+  Score score;
   for (const bp_dtype dtype : {BP_BF16, BP_FP32}) {
     for (const std::int64_t h : kColumns) {
       const Data data(h, dtype);
@@ -115,6 +116,7 @@ int bench(const char* file) {
         const char* name = dtype == BP_BF16 ? "bf16" : "fp32";
         fmt::print("{:>5} {:6} {:6} {:9.2f} {:8.0f} {:8.3f} {:9.2f} {:9.2f} {:6}\n", name, h, m, us, rate, of_copy,
                    copy, free, warps);
+        if (us == 0 || free == 0) score.line(false, fmt::format("{} H = {}, M = {}: a launch failed", name, h, m));
         std::fflush(stdout);
         json["rows"].push_back({{"dtype", name},
                                 {"H", h},
@@ -125,11 +127,14 @@ int bench(const char* file) {
                                 {"copy_us", copy},
                                 {"fast_us", free},
                                 {"warps", warps}});
-        if (m >= kLarge) {
+        if (m >= kLarge && us > 0) {
           share += std::log(of_copy);
           ++count;
         }
       }
+      if (classes.size() > 1)
+        score.line(false, fmt::format("{} H = {}: row 0 moved, {} bit classes over M",
+                                      dtype == BP_BF16 ? "bf16" : "fp32", h, classes.size()));
       most = std::max(most, classes.size());
       fast_classes = std::max(fast_classes, fast.size());
       json["classes"].push_back(
@@ -141,7 +146,7 @@ int bench(const char* file) {
   std::ofstream(file) << json.dump(1) << "\n";
   fmt::print("# M >= {}: {:.3f} of the copy bandwidth, geometric mean; bit classes of row 0 over M: {}, fast mode {}\n",
              kLarge, mean, most, fast_classes);
-  return most == 1 ? 0 : 1;
+  return score.failed == 0 ? 0 : 1;
 }
 
 // Every number of warps per row: what the choice rests on.
