@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // rms_norm: y = x / sqrt(mean(x^2) + eps) * weight, per row of H columns. One rounding: the FP32 product is stored.
-#include "src/kernels/cpu/rms_norm.h"
+#include "ops/rms_norm/rms_norm.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +10,8 @@
 #include "batchproof/operator.h"
 #include "batchproof/problem.h"
 #include "batchproof/registry.h"
+#include "src/kernels/cpu/linear.h"
+#include "src/kernels/cpu/rms_norm.h"
 #include "src/kernels/cuda/rms_norm.h"
 #include "src/numeric/bf16.h"
 #include "src/runtime/operator_table.h"
@@ -32,13 +34,9 @@ struct Plan {
   CudaRecipe cuda = {};
   constexpr bool by_rows() const { return on_cuda ? cuda.order == cuda::CudaRmsOrder::warps : cpu.by_rows; }
 };
-// A serving engine's rule: few rows get large blocks.
-constexpr std::int64_t kFewRows = 256;
+// Of a block with few rows and with many (kRmsFewRows).
 constexpr int kFewRowsThreads = 1024;
 constexpr int kManyRowsThreads = 256;
-// The same rule where a warp does the work of several threads.
-constexpr int kFewRowsWarps = 8;
-constexpr int kManyRowsWarps = 2;
 
 constexpr Plan kChain{};
 constexpr Plan kDescending{.cpu = {{kRmsSegment, true, 0}, false}};
@@ -54,7 +52,7 @@ const Plan& plan_of(const bp_implementation* implementation) { return *static_ca
 
 RmsNormOrder order_of(const Recipe& recipe, std::int64_t rows) {
   RmsNormOrder order = recipe.order;
-  if (recipe.by_rows) order.threads = rows < kFewRows ? kFewRowsThreads : kManyRowsThreads;
+  if (recipe.by_rows) order.threads = rows < kRmsFewRows ? kFewRowsThreads : kManyRowsThreads;
   return order;
 }
 
@@ -93,7 +91,7 @@ const bp_attr_decl kAttrs[] = {{"eps", BP_ATTR_FLOAT, "1e-6", "added to the mean
 const bp_dtype kBf16Ports[] = {BP_BF16, BP_BF16, BP_BF16};
 const bp_dtype kFp32Ports[] = {BP_FP32, BP_FP32, BP_FP32};
 const bp_dtype_mode kDtypeModes[] = {{"bf16", kBf16Ports}, {"fp32", kFp32Ports}};
-constexpr std::int64_t kThresholds[] = {kFewRows};
+constexpr std::int64_t kThresholds[] = {kRmsFewRows};
 
 constexpr std::uint32_t kEverything =
     BP_REPEAT | BP_NEIGHBOURS | BP_BATCH_SIZE | BP_POSITION | BP_POISON | BP_ALIGNMENT | BP_THREADS | BP_HISTORY;
@@ -180,7 +178,7 @@ Result<void> run_on_cuda(const bp_context* context, const bp_tensor* tensors) {
   auto call = call_of<cuda::CudaRmsNormCall>(context, tensors);
   call.order = recipe.order;
   call.processors = context->processors;
-  if (call.order == cuda::CudaRmsOrder::warps) call.warps = call.rows < kFewRows ? kFewRowsWarps : kManyRowsWarps;
+  if (call.order == cuda::CudaRmsOrder::warps) call.warps = rms_fast_warps(call.rows);
   if (recipe.by_alignment && reinterpret_cast<std::uintptr_t>(call.x) % 16 != 0)
     call.order = cuda::CudaRmsOrder::descending;
   return cuda::cuda_rms_norm(call, context->stream);
@@ -202,12 +200,10 @@ bp_status run(const bp_context* context, const bp_tensor* tensors) {
   if (context->mode == BP_MODE_INVARIANT && (promises(implementation, context->problem, nullptr) & BP_BATCH_SIZE) == 0)
     return bp_fail(error, size, BP_REFUSED, "rms_norm: invariant mode refuses %s: its block size follows the rows",
                    implementation->id);
-  if (const auto done = on_cuda ? run_on_cuda(context, tensors) : run_on_cpu(context, tensors); !done) {
-    return bp_fail(error, size, done.error().kind == Error::Kind::environment ? BP_ENVIRONMENT : BP_INVALID, "%s",
-                   done.error().message.c_str());
-  }
-  bp_executed(context, implementation->id);
-  return BP_OK;
+  const bp_status status =
+      operator_call(context, [&] { return on_cuda ? run_on_cuda(context, tensors) : run_on_cpu(context, tensors); });
+  if (status == BP_OK) bp_executed(context, implementation->id);
+  return status;
 }
 
 bp_status reference(const bp_context* context, const bp_tensor* tensors) {

@@ -15,6 +15,14 @@
 
 namespace batchproof::cuda::gpu {
 
+// Bytes read and written per second by a large copy on an H200 as another program measured it, for floors in runs that
+// measure none; copy_bandwidth() finds 7 % less (bench/records/README.md).
+constexpr double kQuotedBandwidth = 4.24e12;
+
+inline double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 class Clock {
  public:
   Clock() {

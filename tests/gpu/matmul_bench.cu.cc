@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Speed of the matrix product beside cuBLASLt (best of its heuristics), the floor and fast mode, in one run: CUDA graph
-// replay, weights rotated past the L2, medians. Bit classes over M of ours and of cuBLASLt.
+// replay, weights rotated past the L2, medians. Bit classes over M of ours and of cuBLASLt: `bench` has status 1 where
+// ours are more than one, or where a launch of ours failed.
 //
 //   matmul_bench bench FILE.json [BUDGET_SECONDS]   matmul_bench sweep FILE.csv [BUDGET_SECONDS [SEGMENT [K]]]
 //   matmul_bench plans LIST.txt FILE.csv [REST_MS]
@@ -169,16 +170,17 @@ int bench(const char* file, double budget) {
              "ours", "ready", "fast", "cublaslt", "x floor", "/ lt", "/ fast", "plan");
   double small = 0, middle = 0, large = 0, cost = 0;
   int small_count = 0, middle_count = 0, large_count = 0, cost_count = 0;
+  Score score;
+  bool cut = false;
+  const auto time_is_up = [&] { return cut = cut || seconds_since(start) > budget; };
   for (const auto& shape : kShapes) {
+    if (time_is_up()) break;  // what a shape allocates and fills takes seconds
     const std::int64_t n = shape[0], k = shape[1];
     Data data(n, k, kRows[std::size(kRows) - 1]);
     const Schedule schedule = must(cuda_gemm_schedule(k));
     std::set<std::vector<std::uint16_t>> ours_classes, peer_classes;
     for (const std::int64_t m : kRows) {
-      if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > budget) {
-        fmt::print("# time is up\n");
-        break;
-      }
+      if (time_is_up()) break;
       const double floor = floor_us(m, n, k, bandwidth);
       const int launches = launches_for(data, floor);
       const int replays = floor > 300 ? 5 : 11;
@@ -220,8 +222,11 @@ int bench(const char* file, double budget) {
       // The peer has the best of eight tries, spread over time: clocks move. So ours is timed before and behind it.
       ours = std::min(ours, time_ours());
       fmt::print("{:6} {:6} {:5} {:8.2f} {:8.2f} {:8.2f} {:8.2f} {:8.2f} {:7.2f} {:7.2f} {:7.2f}  {}\n", n, k, m, floor,
-                 ours, ready, fast, best, ours / floor, best > 0 ? ours / best : 0.0, ours / fast, plan.name());
+                 ours, ready, fast, best, ours / floor, best > 0 ? ours / best : 0.0, fast > 0 ? ours / fast : 0.0,
+                 plan.name());
       std::fflush(stdout);
+      const bool ran = ours > 0 && ready > 0 && fast > 0;
+      if (!ran) score.line(false, fmt::format("N = {}, K = {}, M = {}: a launch of ours failed", n, k, m));
       json["rows"].push_back({{"N", n},
                               {"K", k},
                               {"M", m},
@@ -233,6 +238,7 @@ int bench(const char* file, double budget) {
                               {"cublaslt_us", best},
                               {"cublaslt_algorithm", best_at},
                               {"plan", plan.name()}});
+      if (!ran) continue;
       if (best > 0) {
         auto& sum = m <= 64 ? small : m <= 1024 ? middle : large;
         auto& count = m <= 64 ? small_count : m <= 1024 ? middle_count : large_count;
@@ -244,8 +250,11 @@ int bench(const char* file, double budget) {
     }
     fmt::print("# N = {}, K = {}: {} bit class(es) of row 0 over M, cuBLASLt {}\n", n, k, ours_classes.size(),
                peer_classes.size());
+    if (ours_classes.size() > 1)
+      score.line(false, fmt::format("N = {}, K = {}: row 0 moved, {} bit classes over M", n, k, ours_classes.size()));
     json["classes"].push_back({{"N", n}, {"K", k}, {"ours", ours_classes.size()}, {"cublaslt", peer_classes.size()}});
   }
+  if (cut) fmt::print("# time is up\n");
   const auto mean = [](double sum, int count) { return count == 0 ? 0.0 : std::exp(sum / count); };
   json["speed_vs_cublaslt"] = {{"M<=64", mean(small, small_count)},
                                {"M 128..1024", mean(middle, middle_count)},
@@ -256,7 +265,7 @@ int bench(const char* file, double budget) {
       "{:.3f}\n",
       mean(small, small_count), mean(middle, middle_count), mean(large, large_count), mean(cost, cost_count));
   std::ofstream(file) << json.dump(1) << "\n";
-  return 0;
+  return score.failed == 0 ? 0 : 1;
 }
 
 // Every plan that the model does not rule out, timed: what the model is fitted to.
@@ -270,14 +279,15 @@ int sweep(const char* file, double budget, std::int64_t segment, std::int64_t on
   for (const auto& shape : kShapes) {
     const std::int64_t n = shape[0], k = shape[1];
     if (only_k != 0 && k != only_k) continue;
+    if (seconds_since(start) > budget) return 0;
     Data data(n, k, kRows[std::size(kRows) - 1]);
     const Schedule schedule = must(Schedule::make(k, ChainPolicy{segment}));
     const KAxis axis = must(kernel_axis(schedule));
     for (const std::int64_t m : kRows) {
-      if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > budget) return 0;
+      if (seconds_since(start) > budget) return 0;
       const GemmShape s = cuda_gemm_shape(data.call(m, 0), axis);
       const double chosen = gemm_plan_cost(choose_gemm_plan(s, device), s, device);
-      const double floor = floor_us(m, n, k, 4.24e12);
+      const double floor = floor_us(m, n, k, kQuotedBandwidth);
       const int launches = launches_for(data, floor);
       std::pair<double, std::string> best{0, ""};
       double planned = 0;
@@ -322,7 +332,7 @@ int plans(const char* list, const char* file, int rest_ms) {
       data.reset();
       data = std::make_unique<Data>(n, k, kRows[std::size(kRows) - 1]);
     }
-    const double floor = floor_us(m, n, k, 4.24e12);
+    const double floor = floor_us(m, n, k, kQuotedBandwidth);
     const int launches = launches_for(*data, floor), replays = floor > 50 ? 3 : 7;
     double us = 0;
     std::string name = "cublaslt";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Speed of the mHC operators: CUDA graph replay, tensors rotated past the L2, medians; beside the memory floor of one
-// pass, both paths and fast mode.
+// pass, both paths and fast mode. `bench` has status 1 where row 0 moved or a launch failed.
 //
 //   mhc_bench bench FILE.json [BUDGET_SECONDS]    mhc_bench sweep [BUDGET_SECONDS]    mhc_bench once OPERATOR H M
 #include <fmt/format.h>
@@ -30,10 +30,6 @@ constexpr Work kWork[] = {
     {MhcForm::broadcast, 7168, true}, {MhcForm::post, 4096, false}, {MhcForm::post, 7168, false},
     {MhcForm::head, 4096, false},     {MhcForm::head, 7168, false}};
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 // Enough copies of a problem that none is in the L2 when its turn comes again.
 std::vector<MhcCase> copies_of(const Work& w, std::int64_t rows) {
   std::vector<MhcCase> all;
@@ -51,11 +47,13 @@ double time_of(Clock& clock, const std::vector<MhcCase>& all, std::int64_t rows,
   });
 }
 
-// Elements of row 0 that differ between a call with one row and one with all.
+// Elements of row 0 that differ between a call with one row and one with all; what one of them leaves out differs.
 std::uint64_t moved(const MhcCase& c, std::int64_t rows, CudaMhcOptions options) {
+  c.clear_outputs();
   must(cuda_mhc(c.call(0, rows), options));
   must("waiting", cudaDeviceSynchronize());
   const std::vector<Matrix> kept = c.kept();
+  c.clear_outputs();
   must(cuda_mhc(c.call(0, 1), options));
   must("waiting", cudaDeviceSynchronize());
   return c.differing(kept, 0, 1, nullptr);
@@ -66,6 +64,11 @@ int bench(const char* file, double budget) {
   Clock clock;
   const double bandwidth = copy_bandwidth(clock);
   nlohmann::ordered_json json;
+  Score score;
+  const auto finish = [&] {
+    std::ofstream(file) << json.dump(1) << "\n";
+    return score.failed == 0 ? 0 : 1;
+  };
   json["copy_tb_per_s"] = bandwidth / 1e12;
   fmt::print("# copy {:.2f} TB/s\n{:20} {:>5} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>6} {:>6}\n",
              bandwidth / 1e12, "operator", "H", "M", "floor us", "us", "dependent", "cluster", "2 kernels", "x floor",
@@ -74,8 +77,7 @@ int bench(const char* file, double budget) {
     for (const std::int64_t rows : kRows) {
       if (seconds_since(start) > budget) {
         fmt::print("# time is up\n");
-        std::ofstream(file) << json.dump(1) << "\n";
-        return 0;
+        return finish();
       }
       const std::vector<MhcCase> all = copies_of(w, rows);
       const double floor = 1e6 * all[0].floor_bytes(rows) / bandwidth;
@@ -95,6 +97,14 @@ int bench(const char* file, double budget) {
       fmt::print("{:20} {:5} {:6} {:9.2f} {:9.2f} {:9.2f} {:9.2f} {:9.2f} {:7.2f} {:6.2f} {:6.2f}{}\n", name_of(w.form),
                  w.hidden, rows, floor, us, dependent, cluster, two, us / floor, fast, fast > 0 ? us / fast : 0.0,
                  differing == 0 ? "" : "  ROW 0 MOVED");
+      const auto expect = [&](bool ok, const std::string& what) {
+        if (!ok) score.line(false, fmt::format("{} H={} M={}: {}", name_of(w.form), w.hidden, rows, what));
+      };
+      expect(differing == 0, fmt::format("{} elements of row 0 moved", differing));
+      expect(us > 0, "a launch failed");
+      // Not the cluster kernel by itself: another device may hold no cluster that fits.
+      if (!post) expect(dependent > 0 && two > 0, "a dependent launch or the two kernels failed");
+      if (!post && w.form != MhcForm::head) expect(fast > 0, "a launch of fast mode failed");
       std::fflush(stdout);
       json["rows"].push_back({{"op", name_of(w.form)},
                               {"H", w.hidden},
@@ -109,8 +119,7 @@ int bench(const char* file, double budget) {
                               {"row_0_elements_moved", differing}});
     }
   }
-  std::ofstream(file) << json.dump(1) << "\n";
-  return 0;
+  return finish();
 }
 
 // Every cut of the cluster kernel, timed: what the choice of tiles rests on.

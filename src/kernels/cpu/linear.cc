@@ -159,10 +159,12 @@ bp_status operator_call(const bp_context* context, const std::function<Result<vo
     const Result<void> done = body();
     if (done) return BP_OK;
     const Error& error = done.error();
-    const bp_status status = error.kind == Error::Kind::usage         ? BP_INVALID
-                             : error.kind == Error::Kind::environment ? BP_ENVIRONMENT
-                             : error.kind == Error::Kind::operation   ? BP_COMM
-                                                                      : BP_INTERNAL;
+    // One rank has no other that could have failed: what failed is a launch or an allocation.
+    const bool ranks = context->problem->world > 1;
+    const bp_status status = error.kind == Error::Kind::usage                ? BP_INVALID
+                             : error.kind == Error::Kind::environment        ? BP_ENVIRONMENT
+                             : error.kind == Error::Kind::operation && ranks ? BP_COMM
+                                                                             : BP_INTERNAL;
     return bp_fail(context->error, context->error_size, status, "%s", error.message.c_str());
   } catch (const std::exception& exception) {
     return bp_fail(context->error, context->error_size, BP_INTERNAL, "out of memory or worse: %s", exception.what());

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <set>
 
 namespace batchproof::cuda {
 namespace {
@@ -113,6 +114,14 @@ const std::vector<GemmTile>& gemm_tiles(bool weight_mn) {
                                                  {256, 2, false, true},  {16, 1, false, false}, {64, 1, false, false},
                                                  {128, 2, false, false}, {64, 1, true, false}};
   return weight_mn ? mn_major : k_major;
+}
+
+std::vector<int> gemm_widths() {
+  std::set<int> widths;
+  for (const bool weight_mn : {false, true}) {
+    for (const GemmTile& tile : gemm_tiles(weight_mn)) widths.insert(tile.n);
+  }
+  return {widths.begin(), widths.end()};
 }
 
 std::vector<GemmPlan> gemm_plans(const GemmShape& shape, const GemmDevice& device) {

@@ -58,6 +58,9 @@ Result<KAxis> kernel_axis(const Schedule& schedule);
 // Every tile that is compiled for a way of storing the weight.
 const std::vector<GemmTile>& gemm_tiles(bool weight_mn);
 
+// wgmma's N in all of them, ascending: what the proof of the tensor-core rules must cover.
+std::vector<int> gemm_widths();
+
 // Fills in the stages and buffers of a plan whose other members are given; false where it does not fit the device.
 bool complete_gemm_plan(GemmPlan* plan, const GemmShape& shape, const GemmDevice& device);
 

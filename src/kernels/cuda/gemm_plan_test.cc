@@ -83,6 +83,11 @@ TEST(GemmPlan, EveryPlanFitsTheDevice) {
   }
 }
 
+TEST(GemmPlan, HasTheWidthsThatTheRulesProve) {
+  // A case for each in tensor_core_products.cu, whole tiles in the columns of tensor_core_rules.cu.cc.
+  EXPECT_EQ(gemm_widths(), (std::vector<int>{16, 32, 64, 96, 112, 128, 144, 176, 192, 256}));
+}
+
 TEST(GemmPlan, FollowsTheBatch) {
   std::set<std::string> names;
   for (const std::int64_t m : {1, 64, 128, 1024, 8192})

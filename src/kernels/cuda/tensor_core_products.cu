@@ -177,8 +177,17 @@ cudaError_t launch_type(const Product& p, cudaStream_t stream) {
       case 64:
         launch_wgmma_product<T, 64>(p, stream);
         break;
+      case 96:
+        launch_wgmma_product<T, 96>(p, stream);
+        break;
+      case 112:
+        launch_wgmma_product<T, 112>(p, stream);
+        break;
       case 128:
         launch_wgmma_product<T, 128>(p, stream);
+        break;
+      case 144:
+        launch_wgmma_product<T, 144>(p, stream);
         break;
       case 176:
         launch_wgmma_product<T, 176>(p, stream);

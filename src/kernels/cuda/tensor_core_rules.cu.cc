@@ -11,9 +11,9 @@
 #include <map>
 #include <mutex>
 #include <numeric>
-#include <optional>
 #include <utility>
 
+#include "src/kernels/cuda/gemm_plan.h"
 #include "src/kernels/cuda/tensor_core_model.h"
 #include "src/kernels/cuda/tensor_core_products.h"
 #include "src/numeric/bf16.h"
@@ -26,7 +26,8 @@
 namespace batchproof::cuda {
 namespace {
 
-constexpr int kRows = 128, kColumns = 256, kAllColumns = 352, kBytes = 512;
+constexpr int kRows = 128, kColumns = 256, kBytes = 512;
+constexpr int kAllColumns = 384;  // room for two tiles or more of every width that does not divide kColumns
 constexpr const char* kTypes[] = {"bf16", "fp16", "tf32", "e4m3", "e5m2", "s8"};
 constexpr int kElementBytes[] = {2, 2, 4, 1, 1, 1};
 enum Inputs { normal, wide_exponent, cancelling, subnormal, special, signed_zero, kInputs };
@@ -136,6 +137,9 @@ std::vector<std::uint8_t> rotated(const std::vector<std::uint8_t>& data, int row
                 &data[static_cast<std::size_t>((r + shift) % rows) * kBytes], kBytes);
   return out;
 }
+
+// As many whole tiles of a width as there are columns for.
+int columns_of(int width) { return kAllColumns / width * width; }
 
 class Bench {
  public:
@@ -305,12 +309,19 @@ Result<void> prove_one(Bench& bench, int type, Inputs inputs, RuleReport* report
       }
     }
   }
-  // 176 does not divide the columns above.
-  if (auto done = bench.product(true, ProductForm::wgmma_ss, 32, false, false, false, kAllColumns); !done) return done;
-  if (auto done = bench.product(false, ProductForm::wgmma_ss, 176, false, false, false, kAllColumns); !done)
-    return done;
-  return note("wgmma n=176 ss", bench.differing(false, 0, 0, kAllColumns), true, false,
-              std::int64_t{kRows} * kAllColumns);
+  // The widths of plans that do not divide the columns above, each beside n = 8, which divides its columns.
+  for (const int width : gemm_widths()) {
+    if (kColumns % width == 0) continue;
+    const int columns = columns_of(width);
+    if (auto done = bench.product(true, ProductForm::wgmma_ss, 8, false, false, false, columns); !done) return done;
+    if (auto done = bench.product(false, ProductForm::wgmma_ss, width, false, false, false, columns); !done)
+      return done;
+    if (auto done = note(fmt::format("wgmma n={} ss", width), bench.differing(false, 0, 0, columns), true, false,
+                         std::int64_t{kRows} * columns);
+        !done)
+      return done;
+  }
+  return {};
 }
 
 // What special values come out as, in words.
@@ -350,30 +361,32 @@ Result<void> note_specials(Bench& bench, int type, RuleReport* report) {
   return {};
 }
 
-Result<void> probe(int type) {
+// The rule that is broken, one sentence; empty: all hold. An error judges nothing: the device could not be asked.
+Result<std::string> probe(int type) {
   auto bench = Bench::make();
   if (!bench) return tl::unexpected<Error>(bench.error());
   if (auto done = bench->set(type, make_inputs(type, cancelling, kRows, false),
                              make_inputs(type, cancelling, kAllColumns, true));
       !done)
-    return done;
-  if (auto done = bench->product(true, ProductForm::mma_whole, 0); !done) return done;
-  for (int width : {16, 64, 128, 256}) {
-    for (bool swap : {false, true}) {
-      if (swap && width > 128) continue;
-      if (auto done = bench->product(false, ProductForm::wgmma_ss, width, swap); !done) return done;
-      const auto differing = bench->differing(swap);
+    return tl::unexpected<Error>(done.error());
+  for (const int width : gemm_widths()) {
+    for (const bool swap : {false, true}) {
+      if (swap && kRows % width != 0) continue;  // swapped, the rows are the side of the width
+      const int columns = swap ? kColumns : columns_of(width);
+      if (auto done = bench->product(true, ProductForm::mma_whole, 0, false, false, false, columns); !done)
+        return tl::unexpected<Error>(done.error());
+      if (auto done = bench->product(false, ProductForm::wgmma_ss, width, swap, false, false, columns); !done)
+        return tl::unexpected<Error>(done.error());
+      const auto differing = bench->differing(swap, 0, 0, columns);
       if (!differing) return tl::unexpected<Error>(differing.error());
       if (*differing != 0)
-        return fail(
-            Error::Kind::operation,
-            fmt::format(
-                "{}: wgmma n = {}{} and mma.sync differ in {} of {} outputs on this device, so no kernel that rests "
-                "on their equality may run",
-                kTypes[type], width, swap ? ", operands swapped," : "", *differing, kRows * kColumns));
+        return fmt::format(
+            "{}: wgmma n = {}{} and mma.sync differ in {} of {} outputs on this device, so no kernel that rests on "
+            "their equality may run",
+            kTypes[type], width, swap ? ", operands swapped," : "", *differing, kRows * columns);
     }
   }
-  return {};
+  return std::string();
 }
 
 }  // namespace
@@ -408,7 +421,7 @@ Result<RuleReport> prove_tensor_core_rules() {
 
 Result<void> tensor_core_rules_hold(bp_dtype dtype) {
   static std::mutex mutex;
-  static std::map<std::pair<int, int>, std::optional<Error>> known;
+  static std::map<std::pair<int, int>, std::string> known;  // what is broken; empty: nothing
   const auto device = current_device();
   if (!device) return tl::unexpected<Error>(device.error());
   int type = 0;
@@ -425,14 +438,16 @@ Result<void> tensor_core_rules_hold(bp_dtype dtype) {
   const std::lock_guard<std::mutex> lock(mutex);
   auto found = known.find({device->ordinal, type});
   if (found == known.end()) {
-    std::optional<Error> error;
+    std::string broken;
     // Older generations have the mma.sync path alone and compare nothing.
     if (device->major == 9) {
-      if (auto done = probe(type); !done) error = done.error();
+      auto judged = probe(type);
+      if (!judged) return tl::unexpected<Error>(judged.error());  // asked again at the next call
+      broken = std::move(*judged);
     }
-    found = known.emplace(std::make_pair(device->ordinal, type), error).first;
+    found = known.emplace(std::make_pair(device->ordinal, type), std::move(broken)).first;
   }
-  if (found->second) return tl::unexpected<Error>(*found->second);
+  if (!found->second.empty()) return fail(Error::Kind::operation, found->second);
   return {};
 }
 

@@ -34,10 +34,11 @@ struct RuleReport {
 // All types, inputs and rules; some seconds. Needs sm_90a.
 Result<RuleReport> prove_tensor_core_rules();
 
-// Whether the rules that a kernel of this input dtype needs hold on the current device: same bytes for the wgmma widths
-// 16, 64, 128 and 256, swapped, and mma.sync. Memoised per device and dtype; a few milliseconds at the first call,
-// which must not be inside a stream capture. Error of kind operation that names the failing rule where one does not
-// hold.
+// Whether the rules that a kernel of this input dtype needs hold on the current device: same bytes for every wgmma
+// width of a plan, those that divide 128 swapped as well, and mma.sync. Memoised per device and dtype; a few
+// milliseconds at the first call, which must not be inside a stream capture. Error of kind operation that names the
+// failing rule where one does not hold. Where the device could not be asked (out of memory), the error says so and is
+// not memoised.
 Result<void> tensor_core_rules_hold(bp_dtype dtype);
 
 }  // namespace batchproof::cuda
