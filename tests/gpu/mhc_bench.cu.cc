@@ -130,7 +130,7 @@ int sweep(double budget) {
     for (const std::int64_t rows : {1, 64, 128, 256, 512, 1024, 8192}) {
       if (seconds_since(start) > budget) return 0;
       const std::vector<MhcCase> all = copies_of(w, rows);
-      const double floor = 1e6 * all[0].floor_bytes(rows) / 4.24e12;
+      const double floor = 1e6 * all[0].floor_bytes(rows) / kQuotedBandwidth;
       fmt::print("{} H={} M={} floor {:.2f}:", name_of(w.form), w.hidden, rows, floor);
       for (const int cluster : {0, 8}) {
         for (const int slots : {0}) {

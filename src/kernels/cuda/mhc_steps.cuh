@@ -399,14 +399,20 @@ __device__ inline void share_quad(float mine, float (&all)[4]) {
   for (int k = 0; k < 4; ++k) all[k] = __shfl_sync(kAllLanes, mine, k, 4);
 }
 
+__device__ inline bool moved_bits(float a, float b) { return __float_as_uint(a) != __float_as_uint(b); }
+
 // Rows and columns of the fixed matrix c are scaled by r and s in turn. The iteration divides row i by its sum + eps,
 // and the row's sum is r[i] * d for d the sum over j of c[i][j] * s[j]: r[i] / (r[i] * d + eps) = 1 / (d + eps / r[i]).
+// A pass is a function of s, p and q, and s of q: once p and q stay as they are, nothing changes any more, and the passes
+// that are left are left out. What a pass asks is whether the one before it moved anything: that answer is there already.
 //   mine: the lane's r
 template <bool kPlain>
 __device__ inline void sinkhorn_passes(const MhcComb& c, float& mine, float (&s)[4], float eps, int repeat) {
   float p = 1.0f, q = 1.0f, r[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+  bool moved = true;
 #pragma unroll 1
-  for (int pass = 0; pass < repeat; ++pass) {
+  for (int pass = 0; pass < repeat && __any_sync(kAllLanes, moved); ++pass) {
+    const float last_p = p, last_q = q;
     if (pass > 0) {
       p = __fmul_rn(eps, p);
 #pragma unroll
@@ -418,6 +424,7 @@ __device__ inline void sinkhorn_passes(const MhcComb& c, float& mine, float (&s)
 #pragma unroll
     for (int k = 0; k < 4; ++k) q = __fmaf_rn(c.column[k], r[k], q);
     share_quad(reciprocal<kPlain>(q), s);
+    moved = pass == 0 || moved_bits(p, last_p) || moved_bits(q, last_q);
   }
 }
 
