@@ -2,12 +2,12 @@
 //
 // An mHC operator as one launch that reads each token's streams once (sm_90a).
 //
-// A cluster works on tiles of eight tokens; each of its thread blocks has one or two blocks of the reduction, 256 columns
-// of every stream, and keeps several tiles in shared memory, each from its copy in to its collapse. The split weights
-// of those columns stay on chip for the whole launch: a block's in the registers of four warps, a second one's in shared
-// memory. What crosses between thread blocks is small: a token's 25 partial sums per block go to the token's owner, its
-// four coefficients come back to all, the norm's partial sums go to all. They are sent by asynchronous copies that count
-// their bytes at a barrier of the receiver; nobody waits for anything that was not sent to him.
+// A cluster works on tiles of eight tokens; each of its thread blocks has one or two blocks of the reduction, 256
+// columns of every stream, and keeps several tiles in shared memory, each from its copy in to its collapse. The split
+// weights of those columns stay on chip for the whole launch: a block's in the registers of four warps, a second one's
+// in shared memory. What crosses between thread blocks is small: a token's 25 partial sums per block go to the token's
+// owner, its four coefficients come back to all, the norm's partial sums go to all. They are sent by asynchronous
+// copies that count their bytes at a barrier of the receiver; nobody waits for anything that was not sent to him.
 //
 //   product warps (4)  a tile's sums, from all eight tokens at once; to the owners
 //   side warp (1)      tiles in as slots become free; the norm's sums to all
@@ -51,7 +51,8 @@ __device__ inline void copy_in(std::uint32_t to, const void* from, std::uint32_t
 }
 
 __device__ inline void copy_to_global(void* to, std::uint32_t from, std::uint32_t bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes) : "memory");
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
+               : "memory");
 }
 // Into the L2 alone.
 __device__ inline void prefetch_row(const void* from, std::uint32_t bytes) {
@@ -178,8 +179,8 @@ __device__ inline void init_barriers(const Site& o, int warp, bool coefficients,
 
 // ---- product ----------------------------------------------------------------------------------------------------
 
-// Weights of one local block, split, as the tensor core takes them: a part's eight steps, of every step and eight rows 16
-// bytes a lane.
+// Weights of one local block, split, as the tensor core takes them: a part's eight steps, of every step and eight rows
+// 16 bytes a lane.
 template <int kMixTiles>
 __device__ inline char* weights_of(const Site& o, int part, int step, int lane) {
   return o.shared + (part * 8 + step) * kMixTiles * 512 + lane * 16;
@@ -254,20 +255,19 @@ __device__ __forceinline__ void multiply(const Site& o, int warp, int lane) {
         load_step<kMixTiles>(weights_of<kMixTiles>(o, warp * kMine + m, step, lane), a[m][step]);
     }
   }
+  if constexpr (kLocal > 1) barrier_arrive(o.taken());
+
   Turn slot, buffer;
-  // Once for nothing first, as the owners do, with the weights in place of a tile.
-  for (int i = -1; i < o.tiles; ++i) {
-    if (i < 0) {
-    } else if constexpr (kPost) {
+  for (int i = 0; i < o.tiles; ++i, slot.next(o.s.slots), buffer.next(2)) {
+    if constexpr (kPost) {
       named_sync(kPosted + slot.at, kPostedThreads);
     } else {
       barrier_wait(o.full(slot.at), slot.parity);
       if constexpr (kLocal > 1) named_sync(kMerged, kProductThreads);  // the parts of the tile before are merged
     }
     float* const to = parts + (kLocal > 1 ? 0 : buffer.at * kParts * kPartFloats);
-    const char* columns = slot_of<kStreams, kLocal>(o, slot.at) + lane / 4 * mhc_token_bytes(kStreams, kLocal) +
-                          (kStreams == 4 ? warp * kLocal * 512 : warp * 256) + lane % 4 * 16;
-    if (i < 0) columns = weights_of<kMixTiles>(o, warp * kMine, 0, lane);  // this warp's own
+    const char* const columns = slot_of<kStreams, kLocal>(o, slot.at) + lane / 4 * mhc_token_bytes(kStreams, kLocal) +
+                                (kStreams == 4 ? warp * kLocal * 512 : warp * 256) + lane % 4 * 16;
     // A part at a time: what it takes from shared memory is on its way ahead of its use, and registers are few.
     if (active) {
 #pragma unroll
@@ -285,7 +285,7 @@ __device__ __forceinline__ void multiply(const Site& o, int warp, int lane) {
         sums.store(to + (warp * kMine + m) * kPartFloats, lane);
       }
     }
-    if (kLocal > 1 && o.local > 1 && active && i >= 0) {
+    if (kLocal > 1 && o.local > 1 && active) {
       if (i == 0) barrier_wait(o.weights(), 1);
 #pragma unroll
       for (int m = 0; m < kMine; ++m) {
@@ -297,7 +297,8 @@ __device__ __forceinline__ void multiply(const Site& o, int warp, int lane) {
 #pragma unroll
         for (int step = 0; step < 8; ++step) {
           uint4 next = v;
-          if (step < 7) load_step<kMixTiles>(weights_of<kMixTiles>(o, warp * kMine + m, step + 1, lane), w[(step + 1) % 2]);
+          if (step < 7)
+            load_step<kMixTiles>(weights_of<kMixTiles>(o, warp * kMine + m, step + 1, lane), w[(step + 1) % 2]);
           if (step % 2 == 1 && step < 7)
             next = *reinterpret_cast<const uint4*>(columns + 512 + m * 256 + (step + 1) / 2 * 64);
           sums.add(w[step % 2], step % 2 == 0 ? v.x : v.z, step % 2 == 0 ? v.y : v.w);
@@ -308,21 +309,17 @@ __device__ __forceinline__ void multiply(const Site& o, int warp, int lane) {
     }
     // One block: who stores into a buffer has passed the barrier of the other one, so all have merged its last sums.
     named_sync(kMerged, kProductThreads);
-    if (i >= 0 && i < merged) {
+    if (i < merged) {
       const float* const from = to + block * kParts * kPartFloats + token * kMhcSumStride + column;
       float4 total = *reinterpret_cast<const float4*>(from);
 #pragma unroll
-      for (int p = 1; p < kParts; ++p) total = add_fours(total, *reinterpret_cast<const float4*>(from + p * kPartFloats));
-      const std::uint32_t home = o.at + static_cast<std::uint32_t>(
-          o.l.exchange + ((place * g.blocks + o.first_block + block) * kMhcSumStride + column) * 4);
+      for (int p = 1; p < kParts; ++p)
+        total = add_fours(total, *reinterpret_cast<const float4*>(from + p * kPartFloats));
+      const std::uint32_t home =
+          o.at + static_cast<std::uint32_t>(o.l.exchange +
+                                            ((place * g.blocks + o.first_block + block) * kMhcSumStride + column) * 4);
       send(cluster_address(home, owner), cluster_address(o.sums(turn), owner), total);
     }
-    buffer.next(2);
-    if (i < 0) {
-      if constexpr (kLocal > 1) barrier_arrive(o.taken());
-      continue;
-    }
-    slot.next(o.s.slots);
     for (owner += kMhcTokens; owner >= o.s.cluster; owner -= o.s.cluster) {
       if (++place == o.s.owned_most) place = 0;
       if (++turn == o.s.owned_barriers) turn = 0;
@@ -488,9 +485,9 @@ __device__ __forceinline__ void own_tokens(const Site& o, int warp, int lane) {
       pre.z = __shfl_sync(kAllLanes, value, 2);
       pre.w = __shfl_sync(kAllLanes, value, 3);
       if (real && lane < o.s.cluster)
-        send(cluster_address(
-                 o.at + static_cast<std::uint32_t>(o.l.pre + (tile % ring * kMhcTokens + token) * 16), lane),
-             cluster_address(o.pre(tile % ring), lane), pre);
+        send(
+            cluster_address(o.at + static_cast<std::uint32_t>(o.l.pre + (tile % ring * kMhcTokens + token) * 16), lane),
+            cluster_address(o.pre(tile % ring), lane), pre);
       if (real && g.delayed && lane < 4) store_fp32(g.pre_out, row, lane, 0, value);
       if constexpr (kMixTiles == 3) {
         comb.take(comb_exponential(value), lane / 4 == t);
@@ -644,7 +641,7 @@ __device__ __forceinline__ void walk_rows(const Site& o, int token, int lane) {
         }
         const float k[4] = {pre.x, pre.y, pre.z, pre.w};
         float square[kLocal];
-        const auto again = [&](int b, uint4 (&to)[kStreams]) {
+        const auto again = [&](int b, uint4(&to)[kStreams]) {
 #pragma unroll
           for (int j = 0; j < kStreams; ++j) to[j] = load_again(shared_address(at + (j * kLocal + b) * 512));
         };

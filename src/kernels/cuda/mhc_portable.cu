@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kMhcThreads)
       }
       float square[1];
       uint4 u[1];
-      const auto again = [&](int, uint4 (&to)[kStreams]) {
+      const auto again = [&](int, uint4(&to)[kStreams]) {
 #pragma unroll
         for (int i = 0; i < kStreams; ++i) to[i] = columns[0][i];
       };

@@ -41,8 +41,9 @@ std::optional<MhcShape> choose_mhc_shape(const MhcShapeRequest& r) {
   // Few rows: as many thread blocks for a token as a cluster allows. Many: two blocks of the reduction each, since less
   // crosses between fewer thread blocks.
   const bool many = r.rows >= kManyRows && r.blocks > 1;
-  const std::int64_t busiest =
-      r.cluster > 0 ? ceil_div(r.blocks, r.cluster) : std::max<std::int64_t>(many ? 2 : 1, ceil_div(r.blocks, kMhcClusterMost));
+  const std::int64_t busiest = r.cluster > 0
+                                   ? ceil_div(r.blocks, r.cluster)
+                                   : std::max<std::int64_t>(many ? 2 : 1, ceil_div(r.blocks, kMhcClusterMost));
   if (busiest > kMhcLocalMost) return std::nullopt;
   MhcShape s{};
   s.cluster = static_cast<int>(ceil_div(r.blocks, busiest));

@@ -13,11 +13,11 @@
 
 namespace batchproof::cuda {
 
-constexpr int kMhcColumns = 256;   // columns of every stream in one block of the reduction
-constexpr int kMhcTokens = 8;      // of a tile: those of one tensor-core instruction
-constexpr int kMhcSums = 25;       // partial sums of a token: 24 mixes, the square sum
-constexpr int kMhcSquare = 24;     // where the square sum is among them
-constexpr int kMhcSumStride = 28;  // floats between the partial sums of two tokens
+constexpr int kMhcColumns = 256;     // columns of every stream in one block of the reduction
+constexpr int kMhcTokens = 8;        // of a tile: those of one tensor-core instruction
+constexpr int kMhcSums = 25;         // partial sums of a token: 24 mixes, the square sum
+constexpr int kMhcSquare = 24;       // where the square sum is among them
+constexpr int kMhcSumStride = 28;    // floats between the partial sums of two tokens
 constexpr int kMhcClusterMost = 16;  // thread blocks of a cluster
 constexpr int kMhcLocalMost = 2;     // blocks of the reduction of one thread block
 constexpr int kMhcSlotsMost = 4;
@@ -26,14 +26,14 @@ constexpr int kMhcSlotsMost = 4;
 constexpr int kMhcProductWarps = 4;
 constexpr int kMhcOwnerWarps = 2;
 constexpr int kMhcSideWarps = 2 + kMhcOwnerWarps;  // besides: tiles in and the norm's sums out; streams to residual_out
-constexpr int kMhcBatch = 4;      // owned tokens that a warp takes at a time
+constexpr int kMhcBatch = 4;                       // owned tokens that a warp takes at a time
 constexpr int kMhcRowWarps = kMhcTokens;
 constexpr int kMhcClusterThreads = 32 * (kMhcProductWarps + kMhcSideWarps + kMhcRowWarps);
 
 enum class MhcKernelForm { pre, broadcast, fused, head };
 
 struct MhcShape {
-  int cluster;       // thread blocks that share a tile of kMhcTokens tokens
+  int cluster;  // thread blocks that share a tile of kMhcTokens tokens
   int tiles;
   int clusters;      // that run at once; each takes every clusters-th tile
   int local_blocks;  // most blocks of the reduction that one thread block holds
@@ -47,15 +47,16 @@ struct MhcShape {
 
 // Bytes of a token's streams in shared memory. 64: the columns of two tokens in different banks.
 BATCHPROOF_HD constexpr int mhc_token_bytes(int streams, int local) { return streams * local * 512 + 64; }
-// Bytes of the split weights of one block of the reduction: parts of eight steps, a step 16 bytes a lane and eight rows.
+// Bytes of the split weights of one block of the reduction: parts of eight steps, a step 16 bytes a lane and eight
+// rows.
 constexpr int mhc_weight_bytes(int streams, int mix_tiles) { return 2 * streams * 8 * mix_tiles * 512; }
 
 // Offsets into shared memory, in bytes; each starts where the one before it ends.
 struct MhcLayout {
-  int slots;     // streams of the tiles; before them the split weights of one local block
-  int parts;     // sums of the product's parts, twice
-  int exchange;  // what arrives for owned tokens: every block's row
-  int pre;       // what arrives for every token of a tile
+  int slots;              // streams of the tiles; before them the split weights of one local block
+  int parts;              // sums of the product's parts, twice
+  int exchange;           // what arrives for owned tokens: every block's row
+  int pre;                // what arrives for every token of a tile
   int norm_out, norm_in;  // sums of u^2 per block: of this thread block, of all
   int coefficients;       // of a tile's tokens: post, comb, carried
   int norm_weight;

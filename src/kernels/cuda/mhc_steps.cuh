@@ -13,7 +13,8 @@
 // * blocks merge t = b0, t = t + b1, ...
 // * mixes: r = rsqrt(fma(q, 1 / D, eps)), rsqrt and every reciprocal correctly rounded; m = m * r;
 //   logit = fma(m, scale, base); sigmoid(z) = reciprocal(1 + exp(-z)).
-// * Sinkhorn: after the softmax rows and columns are scaled by vectors r and s, from 1; p[i] = 1 / r[i] as it was before
+// * Sinkhorn: after the softmax rows and columns are scaled by vectors r and s, from 1; p[i] = 1 / r[i] as it was
+// before
 //   it was inverted. A row pass: p[i] = eps * p[i], then fma with c[i][j] * s[j] for j = 0..3, r[i] = reciprocal(p[i]);
 //   columns likewise with r. comb = (c * r) * s.
 // * collapse: u = fma(pre[i], R[i], u), i = 0..3, from +0. The norm's sum of u^2, one block: a lane's 8 columns with
@@ -167,8 +168,7 @@ __device__ inline bool not_finite(const uint4 (&stream)[kStreams]) {
 #pragma unroll
   for (int i = 0; i < kStreams; ++i) {
 #pragma unroll
-    for (int w = 0; w < 4; ++w)
-      asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(sum) : "r"(word_of(stream[i], w)), "r"(0u));
+    for (int w = 0; w < 4; ++w) asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(sum) : "r"(word_of(stream[i], w)), "r"(0u));
   }
   return (sum & 0x7FFF7FFFu) != 0;
 }
@@ -251,9 +251,9 @@ __device__ inline void split_weights(const MhcWeights& w, std::uint32_t (&first)
   split_pair(w.high.z, w.high.w, &second[2], &second[3]);
 }
 
-// A piece is 32 columns of a part, two steps. Lane (r, q) = (lane / 4, lane % 4) has rows r, 8 + r, 16 + r of fn and of a
-// piece columns [8 q, 8 q + 8); its first four are the first step's. So a part's weights as the tensor core takes them:
-// a lane's columns of its four pieces.
+// A piece is 32 columns of a part, two steps. Lane (r, q) = (lane / 4, lane % 4) has rows r, 8 + r, 16 + r of fn and of
+// a piece columns [8 q, 8 q + 8); its first four are the first step's. So a part's weights as the tensor core takes
+// them: a lane's columns of its four pieces.
 template <int kMixTiles>
 __device__ void load_piece(const MhcLaunch& g, int mixes, int block, int part, int piece, int lane, bool wide,
                            MhcWeights (&to)[kMixTiles]) {
@@ -261,11 +261,11 @@ __device__ void load_piece(const MhcLaunch& g, int mixes, int block, int part, i
   const bool inside = block * kMhcColumns + at < g.hidden;
   const std::int64_t column = static_cast<std::int64_t>(part / 2) * g.hidden + block * kMhcColumns + at;
 #pragma unroll
-  for (int j = 0; j < kMixTiles; ++j)
-    to[j].load(g, 8 * j + lane / 4, column, inside && 8 * j + lane / 4 < mixes, wide);
+  for (int j = 0; j < kMixTiles; ++j) to[j].load(g, 8 * j + lane / 4, column, inside && 8 * j + lane / 4 < mixes, wide);
 }
 
-// Sums of one part and eight tokens: the mixes, and the tokens' products with one another, of which the diagonal is kept.
+// Sums of one part and eight tokens: the mixes, and the tokens' products with one another, of which the diagonal is
+// kept.
 template <int kMixTiles>
 struct MhcSums {
   float mix[kMixTiles][4], square[4];
@@ -403,8 +403,9 @@ __device__ inline bool moved_bits(float a, float b) { return __float_as_uint(a) 
 
 // Rows and columns of the fixed matrix c are scaled by r and s in turn. The iteration divides row i by its sum + eps,
 // and the row's sum is r[i] * d for d the sum over j of c[i][j] * s[j]: r[i] / (r[i] * d + eps) = 1 / (d + eps / r[i]).
-// A pass is a function of s, p and q, and s of q: once p and q stay as they are, nothing changes any more, and the passes
-// that are left are left out. What a pass asks is whether the one before it moved anything: that answer is there already.
+// A pass is a function of s, p and q, and s of q: once p and q stay as they are, nothing changes any more, and the
+// passes that are left are left out. What a pass asks is whether the one before it moved anything: that answer is there
+// already.
 //   mine: the lane's r
 template <bool kPlain>
 __device__ inline void sinkhorn_passes(const MhcComb& c, float& mine, float (&s)[4], float eps, int repeat) {
@@ -554,8 +555,7 @@ __device__ inline void collapse_blocks(const MhcLaunch& g, const uint4 (&stream)
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2) {  // butterflies
 #pragma unroll
-      for (int b = 0; b < kBlocks; ++b)
-        square[b] = __fadd_rn(square[b], __shfl_xor_sync(kAllLanes, square[b], mask));
+      for (int b = 0; b < kBlocks; ++b) square[b] = __fadd_rn(square[b], __shfl_xor_sync(kAllLanes, square[b], mask));
     }
   }
 }
