@@ -54,7 +54,8 @@ __device__ inline void copy_to_global(void* to, std::uint32_t from, std::uint32_
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
                : "memory");
 }
-// Into the L2 alone.
+// Into the L2 alone: nobody reads an old value through it, so it may run ahead of the grid before this one.
+__device__ inline void prefetch_line(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at) : "memory"); }
 __device__ inline void prefetch_row(const void* from, std::uint32_t bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
@@ -175,6 +176,26 @@ __device__ inline void init_barriers(const Site& o, int warp, bool coefficients,
   if (warp == kWarps - 2) barrier_init(o.taken(), kProductThreads);
   if (warp == kWarps - 3) barrier_init(o.norm_weight(), 32);
   barrier_init_fence();
+}
+
+// The lines of the weights and of the first tile, while everything else is made ready. 128 bytes each.
+template <int kStreams, int kMixTiles, int kLocal>
+__device__ inline void prefetch_first(const Site& o) {
+  const MhcLaunch& g = o.g;
+  constexpr int kMixes = kMixTiles == 3 ? 24 : 4;
+  constexpr int kWeightLines = kLocal * 8, kTileLines = kLocal * 4;  // of a row and a stream
+  const int column = o.first_block * kMhcColumns, limit = min(g.hidden, column + o.local * kMhcColumns);
+#pragma unroll 1
+  for (int i = threadIdx.x; i < kMixes * kStreams * kWeightLines; i += kMhcClusterThreads) {
+    const int h = column + i % kWeightLines * 32, stream = i / kWeightLines % kStreams;
+    if (h < limit)
+      prefetch_line(g.fn + i / (kWeightLines * kStreams) * g.fn_row + static_cast<std::int64_t>(stream) * g.hidden + h);
+  }
+  for (int i = threadIdx.x; i < kMhcTokens * kStreams * kTileLines; i += kMhcClusterThreads) {
+    const int h = column + i % kTileLines * 64, stream = i / kTileLines % kStreams, token = i / (kTileLines * kStreams);
+    if (h < limit && token < o.tokens(0))
+      prefetch_line(g.residual + (o.row(0) + token) * g.residual_row + stream * g.residual_stream + h);
+  }
 }
 
 // ---- product ----------------------------------------------------------------------------------------------------
@@ -691,6 +712,7 @@ __global__ void __launch_bounds__(kMhcClusterThreads, 1)
                first_tile,
                (s.tiles - first_tile + s.clusters - 1) / s.clusters};
 
+  prefetch_first<kStreams, kMixTiles, kLocal>(o);
   const bool stores = (kPost || kStreams == 1) && g.residual_out != nullptr;
   if (lane == 0) init_barriers(o, warp, kPost || g.delayed, stores);
   if (g.hidden % kMhcColumns != 0) {  // columns beyond the end stay zero
