@@ -61,19 +61,17 @@ sanitizer=$(command -v compute-sanitizer || true)
 for place in "$cuda/bin" "$cuda/compute-sanitizer"; do
   [ -n "$sanitizer" ] || { [ -x "$place/compute-sanitizer" ] && sanitizer=$place/compute-sanitizer; }
 done
-sanitize() { # TOOL PROGRAM [PART]
+sanitize() { # TOOL PROGRAM
   if [ -n "$sanitizer" ]; then
-    beside "$1-$2${3:+-portable}" "${BATCHPROOF_SANITIZER_SECONDS:-240}" "$sanitizer" --tool "$1" --error-exitcode 9 \
-      "$programs/$2_check" "${3:-sanitize}"
+    beside "$1-$2" "${BATCHPROOF_SANITIZER_SECONDS:-240}" "$sanitizer" --tool "$1" --error-exitcode 9 \
+      "$programs/$2_check" sanitize
   else
     index=$((index + 1))
-    printf '%s\tskipped\t0\tcompute-sanitizer is not installed\n' "$1-$2${3:+-portable}" >"$results/$(printf %03d $index).part"
+    printf '%s\tskipped\t0\tcompute-sanitizer is not installed\n' "$1-$2" >"$results/$(printf %03d $index).part"
   fi
 }
 for tool in memcheck racecheck synccheck; do
   for program in matmul rms_norm virtual mhc; do sanitize $tool $program; done
-  # memcheck stops the cluster kernel where a block sends to itself (docs/cuda.md), so the others run by themselves.
-  sanitize $tool mhc sanitize-portable
 done
 wait
 alone mhc-layers 60 "$programs/mhc_check" layers

@@ -3,7 +3,7 @@
 // The mHC kernels on a device: both paths and every cut give the same bytes, a row's bytes do not depend on its batch,
 // the values are those of the CPU within rounding, 2,000 launches give the same bytes beside a busy stream.
 //
-//   mhc_check correct | repeat | flips | layers | sanitize | sanitize-portable
+//   mhc_check correct | repeat | flips | layers | sanitize
 #include <fmt/format.h>
 
 #include <cmath>
@@ -380,17 +380,17 @@ int layers() {
   return score.failed == 0 ? 0 : 1;
 }
 
-// Small, for compute-sanitizer. `cluster`: the cluster kernel as well.
-int sanitize(bool cluster) {
+// Small, for compute-sanitizer.
+int sanitize() {
   for (const Shape& s :
        {Shape{MhcForm::fused, 1024, true}, Shape{MhcForm::pre, 528, true}, Shape{MhcForm::broadcast, 576, true},
         Shape{MhcForm::head, 512, false}, Shape{MhcForm::fused_delayed, 512, true}, Shape{MhcForm::post, 512, false}}) {
     for (const std::int64_t rows : {5, 50}) {
       const MhcCase c(s.form, rows, s.hidden, s.norm);
       CudaMhcOptions options;
-      if (cluster) run(c, 0, rows, options);
+      run(c, 0, rows, options);
       options.processors = 8;  // several tiles per cluster
-      if (cluster) run(c, 0, rows, options);
+      run(c, 0, rows, options);
       options.path = CudaMhcPath::portable;
       run(c, 0, rows, options);
       options.path = CudaMhcPath::occupancy;
@@ -411,8 +411,7 @@ int main(int argc, char** argv) {
   if (part == "repeat") return batchproof::cuda::gpu::repeat();
   if (part == "flips") return batchproof::cuda::gpu::flips();
   if (part == "layers") return batchproof::cuda::gpu::layers();
-  if (part == "sanitize") return batchproof::cuda::gpu::sanitize(true);
-  if (part == "sanitize-portable") return batchproof::cuda::gpu::sanitize(false);
-  std::fprintf(stderr, "usage: mhc_check correct | repeat | flips | layers | sanitize | sanitize-portable\n");
+  if (part == "sanitize") return batchproof::cuda::gpu::sanitize();
+  std::fprintf(stderr, "usage: mhc_check correct | repeat | flips | layers | sanitize\n");
   return 2;
 }
