@@ -57,7 +57,7 @@ void bytes(const Shape& s, std::int64_t rows, cudaStream_t stream, Score& score)
   bool ok = true;
   for (const std::int64_t row : {std::int64_t{0}, std::int64_t{1}, rows / 2, rows - 1})
     if (row < rows) ok = same("portable, one row", options, row, 1) && ok;
-  if (s.form != MhcForm::post) {
+  if (s.form != MhcForm::post && s.hidden > kMhcColumns) {  // a cluster has two thread blocks or more
     options.path = CudaMhcPath::cluster;
     ok = same("cluster", options, 0, rows) && ok;
     for (const std::int64_t row : {std::int64_t{0}, std::int64_t{1}, rows / 3, rows - 1})
@@ -391,6 +391,9 @@ int sanitize() {
       run(c, 0, rows, options);
       options.processors = 8;  // several tiles per cluster
       run(c, 0, rows, options);
+      options.cluster = 2;  // two blocks of the reduction in a thread block, where there are three or more
+      run(c, 0, rows, options);
+      options.cluster = 0;
       options.path = CudaMhcPath::portable;
       run(c, 0, rows, options);
       options.path = CudaMhcPath::occupancy;

@@ -40,7 +40,7 @@ MhcLayout mhc_layout(MhcKernelForm form, const MhcShape& s, int blocks) {
 std::optional<MhcShape> choose_mhc_shape(const MhcShapeRequest& r) {
   // Few rows: as many thread blocks for a token as a cluster allows. Many: two blocks of the reduction each, since less
   // crosses between fewer thread blocks.
-  const bool many = r.rows >= kManyRows && r.blocks > 1;
+  const bool many = r.rows >= kManyRows && r.blocks > 2;
   const std::int64_t busiest = r.cluster > 0
                                    ? ceil_div(r.blocks, r.cluster)
                                    : std::max<std::int64_t>(many ? 2 : 1, ceil_div(r.blocks, kMhcClusterMost));
@@ -48,6 +48,7 @@ std::optional<MhcShape> choose_mhc_shape(const MhcShapeRequest& r) {
   MhcShape s{};
   s.cluster = static_cast<int>(ceil_div(r.blocks, busiest));
   s.local_blocks = static_cast<int>(busiest);
+  if (s.cluster < 2) return std::nullopt;  // what thread blocks send one another has a cluster for its condition
   s.tiles = static_cast<int>(ceil_div(r.rows, kMhcTokens));
   s.slots = r.slots > 0 ? std::min(r.slots, kMhcSlotsMost) : kMhcSlotsMost;
   const auto fits = [&] {

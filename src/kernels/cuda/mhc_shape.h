@@ -78,7 +78,7 @@ struct MhcShapeRequest {
   std::function<int(const MhcShape&)> capacity;
 };
 
-// Nothing where no shape fits the device.
+// Nothing where no shape fits the device, or where one thread block would be all of a cluster.
 std::optional<MhcShape> choose_mhc_shape(const MhcShapeRequest& request);
 
 }  // namespace batchproof::cuda

@@ -28,7 +28,7 @@ MhcShapeRequest request(MhcKernelForm form, std::int64_t rows, int blocks) {
 }
 
 void expect_covers(const MhcShapeRequest& r, const MhcShape& s) {
-  EXPECT_GE(s.cluster, 1);
+  EXPECT_GE(s.cluster, 2);
   EXPECT_LE(s.cluster, kMhcClusterMost);
   EXPECT_LE(s.local_blocks, kMhcLocalMost);
   EXPECT_GE(s.cluster * s.local_blocks, r.blocks);
@@ -53,7 +53,7 @@ constexpr MhcKernelForm kForms[] = {MhcKernelForm::pre, MhcKernelForm::broadcast
 
 TEST(MhcShape, CoversEveryTokenAndColumnWithinTheDevice) {
   for (const MhcKernelForm form : kForms) {
-    for (const int blocks : {1, 2, 3, 15, 16, 17, 20, 28, 31, 32}) {
+    for (const int blocks : {2, 3, 15, 16, 17, 20, 28, 31, 32}) {
       for (const std::int64_t rows : {1, 7, 8, 9, 16, 17, 64, 128, 129, 257, 1000, 4096, 16384, 65536}) {
         for (const int processors : {0, 1, 20, 132}) {
           MhcShapeRequest r = request(form, rows, blocks);
@@ -84,6 +84,7 @@ TEST(MhcShape, NoTileWaitsForACollapseWhereAllHaveASlot) {
 }
 
 TEST(MhcShape, NothingWhereColumnsDoNotFit) {
+  EXPECT_FALSE(choose_mhc_shape(request(MhcKernelForm::fused, 8, 1))) << "a cluster of one";
   EXPECT_FALSE(choose_mhc_shape(request(MhcKernelForm::fused, 8, 33)));
   EXPECT_FALSE(choose_mhc_shape(request(MhcKernelForm::fused, 8, 4096)));
   MhcShapeRequest small = request(MhcKernelForm::fused, 8, 16);
@@ -110,7 +111,7 @@ TEST(MhcShape, AMeasurementGetsWhatItAsksFor) {
 // The parts of shared memory follow one another, at the alignment that the kernel's accesses need.
 TEST(MhcLayout, PartsAreAlignedAndInOrder) {
   for (const MhcKernelForm form : kForms) {
-    for (const int blocks : {1, 3, 16, 28}) {
+    for (const int blocks : {2, 3, 16, 28}) {
       MhcShapeRequest r = request(form, 1000, blocks);
       const auto shape = choose_mhc_shape(r);
       ASSERT_TRUE(shape);
