@@ -104,8 +104,8 @@ def mhc(record):
                 cells.append("-")
                 continue
             r = found[0]
-            fast = f", fast {r['fast_us']:.0f}" if r["fast_us"] > 0 else ""
-            cells.append(f"{r['us']:.1f} ({r['us'] / r['floor_us']:.1f}{fast})")
+            dependent = f" / {r['dependent_us']:.1f}" if r["dependent_us"] > 0 else ""
+            cells.append(f"{r['us']:.1f}{dependent} ({r['us'] / r['floor_us']:.2f})")
         text.append(f"| {m} | " + " | ".join(cells) + " |")
     moved = sum(r["row_0_elements_moved"] for r in rows)
     return text + ["", f"Elements of row 0 that differ between a call with one row and with M: {moved} in {len(rows)} calls."]
