@@ -85,8 +85,8 @@ inline constexpr bp_implementation kCudaInvariantOlder =
                       "cuda-sm80-bf16x2fn-v2-reversed", kCudaOlder));
 inline constexpr bp_implementation kCudaWitness =
     on_cuda(witness(kCudaReversedId, "every chain from its last part to its first", kCudaReversed));
-inline constexpr bp_implementation kCudaOlderWitness =
-    on_cuda(witness("cuda-sm80-bf16x2fn-v2-reversed", "every chain from its last part to its first", kCudaOlderReversed));
+inline constexpr bp_implementation kCudaOlderWitness = on_cuda(
+    witness("cuda-sm80-bf16x2fn-v2-reversed", "every chain from its last part to its first", kCudaOlderReversed));
 inline constexpr bp_implementation kCudaRowsControl =
     on_cuda(control("cuda-control-order-by-rows", "the reversed order above 16 tokens",
                     "the order of the sums follows the tokens", kCudaReversedId, kCudaControlRows));
