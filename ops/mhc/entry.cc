@@ -3,6 +3,7 @@
 // What every table of the family calls: validate, run, promises.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
 
 #include "batchproof/problem.h"
@@ -11,6 +12,7 @@
 #include "ops/mhc/form.h"
 #include "ops/mhc/path.h"
 #include "ops/mhc/tensors.h"
+#include "src/kernels/cpu/linear.h"
 #include "src/kernels/cpu/mhc.h"
 
 namespace batchproof::mhc {
@@ -195,15 +197,15 @@ std::uint32_t promises(Form form, const bp_implementation* implementation, const
 
 namespace {
 
-bp_status report(const Result<void>& done, const bp_operator& table, const bp_context* context) {
-  if (!done) {
-    const bp_status status = done.error().kind == Error::Kind::usage         ? BP_INVALID
-                             : done.error().kind == Error::Kind::environment ? BP_ENVIRONMENT
-                                                                             : BP_INTERNAL;
-    return bp_fail(context->error, context->error_size, status, "%s: %s", table.name, done.error().message.c_str());
-  }
-  bp_executed(context, context->implementation->id);
-  return BP_OK;
+// Runs the body and lets no exception out; an error begins with the operator's name.
+bp_status report(const bp_context* context, const bp_operator& table, const std::function<Result<void>()>& body) {
+  const bp_status status = operator_call(context, [&]() -> Result<void> {
+    Result<void> done = body();
+    if (done) return done;
+    return fail(done.error().kind, std::string(table.name) + ": " + done.error().message);
+  });
+  if (status == BP_OK) bp_executed(context, context->implementation->id);
+  return status;
 }
 
 Result<void> run_on_device(Form form, const Recipe& recipe, const bp_context* context, const MhcCall& call,
@@ -247,7 +249,9 @@ bp_status run(Form form, const bp_operator& table, const bp_context* context, co
   set_parameters(problem, &call);
   call.workspace = context->workspace;
   call.workspace_bytes = context->workspace_bytes;
-  if (on_device) return report(run_on_device(form, recipe, context, call, cuda_constants(tensors)), table, context);
+  if (on_device) {
+    return report(context, table, [&] { return run_on_device(form, recipe, context, call, cuda_constants(tensors)); });
+  }
   set_constants(tensors, &call);
   call.path = path;
   const bool reversed =
@@ -256,7 +260,7 @@ bp_status run(Form form, const bp_operator& table, const bp_context* context, co
   call.head_descending = reversed && call.head;
   apply_defect(recipe, &call);
   call.threads = context->threads;
-  return report(run_mhc(call), table, context);
+  return report(context, table, [&] { return run_mhc(call); });
 }
 
 }  // namespace batchproof::mhc

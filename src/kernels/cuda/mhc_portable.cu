@@ -22,7 +22,7 @@ __device__ inline float post_coefficient(const MhcLaunch& g, std::int64_t token,
 // blockIdx.y: the block of the reduction; tiles of 16 tokens over blockIdx.x. A warp has a part and, where there are
 // fewer parts than warps, some of the groups of eight tokens.
 template <bool kPost, int kStreams, int kMixTiles>
-__global__ void __launch_bounds__(kMhcThreads) mhc_product_kernel(const MhcLaunch g) {
+__global__ void __launch_bounds__(kMhcThreads, 2) mhc_product_kernel(const MhcLaunch g) {
   constexpr int kTokenBytes = kStreams * 512 + 64;
   constexpr int kMixes = kMixTiles == 3 ? 24 : 4;
   constexpr int kParts = 2 * kStreams, kGroups = kTile / kMhcTokens;
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kMhcThreads) mhc_product_kernel(const MhcLaunc
       if (piece < 3) load_piece<kMixTiles>(g, kMixes, block, part, piece + 1, lane, g.wide, weights);
 #pragma unroll
       for (int i = 0; i < kMine; ++i) {
-        if (share + i * kShare >= kGroups) break;
+        if (share + i * kShare >= kGroups) continue;
         const int token = (share + i * kShare) * kMhcTokens + lane / 4;
         const uint4 b = *reinterpret_cast<const uint4*>(tile + token * kTokenBytes + part / 2 * 512 + part % 2 * 256 +
                                                         piece * 64 + lane % 4 * 16);
