@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdio>
+#include <thread>
 
 #include "src/cli/exit.h"
 #include "src/cli/launch.h"
@@ -13,6 +15,9 @@
 namespace batchproof::cli {
 
 namespace {
+
+// How long rank 0 may take to find an error that all of a launch share, on a busy machine.
+constexpr std::chrono::seconds kRankZeroSpeaks{10};
 
 int speaker = 0;
 
@@ -29,7 +34,16 @@ int report_error(const Error& error) {
   return exit_code(error);
 }
 
-int report_shared_error(const Error& error) { return rank_in_launch() == 0 ? report_error(error) : exit_code(error); }
+int report_shared_error(const Error& error) {
+  const int rank = rank_in_launch();
+  if (rank != 0) {
+    // mpirun ends all with the first that fails: ended before rank 0, this rank would take its word away. Who is still
+    // there afterwards had a command line of its own.
+    std::this_thread::sleep_for(kRankZeroSpeaks);
+    speak_as(rank);
+  }
+  return report_error(error);
+}
 
 void note(const std::string& text) {
   if (speaker == 0) fmt::print(stderr, "# {}\n", text);

@@ -15,8 +15,9 @@ namespace batchproof::cli {
 void speak_as(int rank);
 // Prints the error and returns its exit code.
 int report_error(const Error& error);
-// The same for an error that was found before the processes of a launch know of each other. They share their command
-// line, so rank 0 says it for all.
+// The same for an error that was found before the processes of a launch know of each other. They mostly share their
+// command line, so rank 0 says it for all and the others wait until the launcher ends them; one that nobody ends says
+// its own.
 int report_shared_error(const Error& error);
 // A `#` line.
 void note(const std::string& text);

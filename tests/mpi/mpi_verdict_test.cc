@@ -132,6 +132,14 @@ TEST_F(MpiVerdict, AWrongArgumentIsOneErrorAndExitCode2) {
     EXPECT_EQ(count(outcome.err, "batchproof: error: rank"), 0) << "an error of all is rank 0's\n" << outcome.err;
     EXPECT_EQ(outcome.out.find("passed"), std::string::npos) << outcome.out;
   }
+  // Whichever rank comes first. Here rank 0 comes a second after the others have found it.
+  std::vector<std::string> late = mpirun_words(1);
+  for (const char* word : {"sh", "-c", "sleep 1; exec \"$0\" chek", BATCHPROOF_PROGRAM}) late.emplace_back(word);
+  for (const char* word : {":", "-n", "2", BATCHPROOF_PROGRAM, "chek"}) late.emplace_back(word);
+  const Outcome outcome = spawn(BATCHPROOF_MPIRUN, late, {});
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_EQ(count(outcome.err, "batchproof: error: there is no verb"), 1) << outcome.err;
+  EXPECT_EQ(count(outcome.err, "batchproof: error: rank"), 0) << outcome.err;
   // The report of an earlier run stays as it was.
   write("r.json", "earlier");
   EXPECT_EQ(launch(2, {"check", file, "--json", path("r.json"), "--seed", "-1"}).code, 2);
@@ -151,6 +159,14 @@ TEST_F(MpiVerdict, AnErrorOfOneRankNamesIt) {
   EXPECT_EQ(count(outcome.err, "batchproof: error: rank 1: "), 1) << outcome.err;
   EXPECT_EQ(outcome.out.find("passed"), std::string::npos) << outcome.out;
   EXPECT_FALSE(std::filesystem::exists(path("r.json")));
+
+  // Before the ranks know of each other too.
+  std::vector<std::string> unknown = words;
+  unknown.insert(unknown.end(), {file, "--no-such-flag"});
+  const Outcome alone = spawn(BATCHPROOF_MPIRUN, unknown, {});
+  EXPECT_EQ(alone.code, 2) << alone.err;
+  EXPECT_EQ(count(alone.err, "batchproof: error: rank 1: "), 1) << alone.err;
+  EXPECT_EQ(alone.out.find("passed"), std::string::npos) << alone.out;
 
   std::vector<std::string> different = words;
   different.push_back(file);
