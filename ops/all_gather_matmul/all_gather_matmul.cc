@@ -23,6 +23,7 @@
 #include "src/kernels/cpu/linear_ports.h"
 #include "src/kernels/cpu/scaled_linear.h"
 #include "src/kernels/cpu/scaled_operand.h"
+#include "src/numeric/divide.h"
 #include "src/numeric/dtype.h"
 #include "src/runtime/operator_table.h"
 
@@ -353,7 +354,7 @@ std::int64_t scale_entries(const bp_problem* problem, Scaling scaling) {
 
 Workspace workspace_layout(const bp_problem* problem) {
   constexpr std::size_t kAlign = 64;
-  const auto round = [](std::size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; };
+  const auto round = [](std::size_t bytes) { return align_up(bytes, kAlign); };
   const std::int64_t elements = bp_axis_value(problem, "M") * bp_axis_value(problem, "K");
   const std::size_t own = round(dtype_bytes(problem->dtypes[kX1], elements));
   const Scaling scaling = scaling_of(problem->dtypes, kScales);

@@ -11,6 +11,7 @@
 #include "ops/all_gather_matmul/all_gather_matmul.h"
 #include "src/kernels/cpu/linear_controls.h"
 #include "src/kernels/cpu/scaled_operand.h"
+#include "src/numeric/divide.h"
 #include "src/numeric/dtype.h"
 
 namespace batchproof {
@@ -18,8 +19,6 @@ namespace {
 
 constexpr std::int64_t kLocalChunk = 128;
 constexpr std::int64_t kGatherChunk = 256;
-
-std::int64_t round_up(std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; }
 
 Result<void> run_descending(const GemmCall& call, int threads) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(segment_count(call.k, kLocalChunk)));

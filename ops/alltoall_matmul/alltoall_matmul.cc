@@ -22,6 +22,7 @@
 #include "src/kernels/cpu/linear_ports.h"
 #include "src/kernels/cpu/scaled_linear.h"
 #include "src/kernels/cpu/scaled_operand.h"
+#include "src/numeric/divide.h"
 #include "src/numeric/dtype.h"
 #include "src/runtime/operator_table.h"
 
@@ -218,7 +219,7 @@ struct Workspace {
 
 Workspace workspace_layout(const bp_problem* problem) {
   constexpr std::size_t kAlign = 64;
-  const auto round = [](std::size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; };
+  const auto round = [](std::size_t bytes) { return align_up(bytes, kAlign); };
   const std::int64_t m = bp_axis_value(problem, "M");
   const std::int64_t k = bp_axis_value(problem, "K");
   Workspace out;

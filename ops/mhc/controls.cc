@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "src/numeric/bf16.h"
+#include "src/numeric/divide.h"
 #include "src/numeric/fp16.h"
 
 namespace batchproof::mhc {
@@ -47,7 +48,7 @@ void square_in_fp16(const MhcSums& sums, std::int64_t hidden, std::int64_t colum
 
 // Segment sums of the squares added in the order in which their blocks happen to arrive: here another one every call.
 void square_as_they_arrive(const MhcSums& sums, std::int64_t hidden, std::int64_t columns, std::uint64_t call) {
-  const std::int64_t segments = (columns + kMhcSegment - 1) / kMhcSegment;
+  const std::int64_t segments = ceil_div(columns, kMhcSegment);
   std::vector<float> segment(static_cast<std::size_t>(segments));
   for (std::int64_t r = 0; r < sums.end - sums.begin; ++r) {
     for (std::int64_t s = 0; s < segments; ++s) {

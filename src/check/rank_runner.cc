@@ -10,6 +10,7 @@
 #include <cstring>
 #include <exception>
 
+#include "src/numeric/divide.h"
 #include "src/numeric/dtype.h"
 #include "src/runtime/fp_env.h"
 
@@ -42,7 +43,7 @@ bool guard_intact(const std::byte* guard) {
 }  // namespace
 
 Result<Memory> allocate_host_memory(std::size_t bytes) {
-  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const std::size_t rounded = align_up(bytes, kAlignment);
   void* data = std::aligned_alloc(kAlignment, rounded == 0 ? kAlignment : rounded);
   if (data == nullptr)
     return fail(Error::Kind::environment, fmt::format("out of memory: {} bytes of host memory were asked for", bytes));

@@ -25,6 +25,7 @@
 #include "src/comm/buffers.h"
 #include "src/comm/collective.h"
 #include "src/comm/reduce.h"
+#include "src/numeric/divide.h"
 #include "src/numeric/dtype.h"
 
 namespace batchproof {
@@ -62,12 +63,11 @@ struct Shared {
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::int32_t>::is_always_lock_free);
 
-std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
-std::size_t ranks_offset() { return round_up(sizeof(Shared), 64); }
+std::size_t ranks_offset() { return align_up(sizeof(Shared), 64); }
 std::size_t sizes_offset(int world) { return ranks_offset() + static_cast<std::size_t>(world) * sizeof(SharedRank); }
 std::size_t slots_offset(int world) {
   const auto pairs = static_cast<std::size_t>(world) * static_cast<std::size_t>(world);
-  return round_up(sizes_offset(world) + 2 * pairs * sizeof(std::uint64_t), kPage);
+  return align_up(sizes_offset(world) + 2 * pairs * sizeof(std::uint64_t), kPage);
 }
 
 long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value, const timespec* timeout) {

@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "src/numeric/divide.h"
+
 namespace batchproof {
 namespace {
 
@@ -28,7 +30,7 @@ std::uint64_t page_size() {
 std::uint64_t rounded(std::uint64_t bytes) {
   std::uint64_t step = page_size();
   while (step * 16 < bytes) step *= 2;
-  return std::max(page_size(), (bytes + step - 1) / step * step);
+  return std::max(page_size(), align_up(bytes, step));
 }
 
 std::string reason() { return std::strerror(errno); }

@@ -24,6 +24,7 @@
 #include "src/check/local_host.h"
 #include "src/check/rank_runner.h"
 #include "src/comm/process_world.h"
+#include "src/numeric/divide.h"
 #include "src/plugin/arena.h"
 #include "src/plugin/channel.h"
 #include "src/plugin/library.h"
@@ -40,8 +41,8 @@ using Json = nlohmann::json;
 Result<Memory> fenced_memory(std::size_t bytes) {
   constexpr std::size_t kAlignment = 64;
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  const std::size_t wanted = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  const std::size_t inside = (wanted + page - 1) / page * page;
+  const std::size_t wanted = align_up(bytes, kAlignment);
+  const std::size_t inside = align_up(wanted, page);
   const std::size_t whole = inside + 2 * kArenaGap;
   void* memory = mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED)

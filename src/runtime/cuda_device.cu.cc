@@ -56,7 +56,6 @@ Result<DeviceInfo> device_info(int ordinal) {
   info.processors = p.multiProcessorCount;
   info.block_shared_bytes = static_cast<int>(p.sharedMemPerBlockOptin);
   info.processor_shared_bytes = static_cast<int>(p.sharedMemPerMultiprocessor);
-  info.cache_bytes = p.l2CacheSize;
   cudaDriverGetVersion(&info.driver);
   cudaRuntimeGetVersion(&info.runtime);
   known[ordinal] = info;

@@ -19,7 +19,6 @@ struct DeviceInfo {
   int processors = 0;
   int block_shared_bytes = 0;      // dynamic shared memory that one block may have
   int processor_shared_bytes = 0;  // of one processor
-  int cache_bytes = 0;             // L2
   int driver = 0, runtime = 0;     // 13000: 13.0
 };
 

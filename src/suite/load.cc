@@ -16,10 +16,8 @@ Result<Suite> load_suite_text(std::string_view text, const std::string& name) {
   suite.build_id = digest_bytes(text.data(), text.size());
   Reader reader(name);
   if (root->is_object()) {
-    suite.dialect = Suite::Dialect::native;
     load_native(reader, *root, suite);
   } else if (root->is_array()) {
-    suite.dialect = Suite::Dialect::atk;
     load_atk(reader, *root, suite);
     for (Case& loaded : suite.cases) loaded.dialect = Dialect::atk;
   } else {

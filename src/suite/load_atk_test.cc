@@ -87,8 +87,8 @@ TEST(PortWord, CamelCaseBecomesSnakeCase) {
 TEST(LoadAtk, InfersAxesDtypesAndPorts) {
   const Result<Suite> suite = load(gather({kX1, kX2}));
   ASSERT_TRUE(suite.has_value()) << suite.error().message;
-  EXPECT_EQ(suite->dialect, Suite::Dialect::atk);
   const Case& c = suite->cases.at(0);
+  EXPECT_EQ(c.dialect, Dialect::atk);
   EXPECT_EQ(c.name, "g");
   EXPECT_EQ(c.op, "fake_gather");
   EXPECT_EQ(c.position.text(), "s:1:2");

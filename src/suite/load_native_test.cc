@@ -38,11 +38,11 @@ TEST(LoadNative, SmallestCase) {
   const std::string text = R"({"version": 1, "cases": [{"name": "a", "op": "o"}]})";
   const Result<Suite> suite = load_suite_text(text, "dir/s.json");
   ASSERT_TRUE(suite.has_value()) << suite.error().message;
-  EXPECT_EQ(suite->dialect, Suite::Dialect::native);
   EXPECT_EQ(suite->path, "dir/s.json");
   EXPECT_EQ(suite->build_id, digest_bytes(text.data(), text.size()));
   ASSERT_EQ(suite->cases.size(), 1u);
   const Case& loaded = suite->cases[0];
+  EXPECT_EQ(loaded.dialect, Dialect::native);
   EXPECT_EQ(loaded.name, "a");
   EXPECT_EQ(loaded.op, "o");
   EXPECT_EQ(loaded.position.text(), "dir/s.json:1:26");

@@ -119,8 +119,6 @@ struct Case {
 };
 
 struct Suite {
-  using Dialect = batchproof::Dialect;
-  Dialect dialect = Dialect::native;
   std::string path;
   std::uint64_t build_id = 0;  // XXH3 of the file's bytes (C7)
   std::vector<Case> cases;

@@ -13,6 +13,7 @@
 
 #include "src/kernels/cpu/gemm_region.h"
 #include "src/numeric/bf16.h"
+#include "src/numeric/divide.h"
 #include "src/numeric/fp16.h"
 #include "src/runtime/thread_pool.h"
 
@@ -28,9 +29,6 @@ constexpr std::int64_t kSkinnyRows = 12;        // up to here B is read in place
 constexpr std::int64_t kSkinnyFloats = 4096;    // accumulators of a column block: half of level 1
 constexpr std::int64_t kSkinnyColumns = 64;     // granule of the partition over threads
 constexpr std::int64_t kSmallWork = 64 * 1024;  // multiplications below which one thread does all
-
-std::int64_t round_up(std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; }
-std::int64_t parts_of(std::int64_t value, std::int64_t step) { return (value + step - 1) / step; }
 
 std::optional<GemmType> gemm_type(bp_dtype dtype) {
   if (dtype == BP_FP32) return GemmType::fp32;
@@ -70,14 +68,14 @@ struct Grid {
 // element costs about as much as 12 multiplications.
 Grid choose_grid(std::int64_t m, std::int64_t n, std::int64_t row_tile, std::int64_t column_tile, int threads) {
   constexpr std::int64_t kPackCost = 12;
-  const std::int64_t row_units = parts_of(m, row_tile);
-  const std::int64_t column_units = parts_of(n, column_tile);
+  const std::int64_t row_units = ceil_div(m, row_tile);
+  const std::int64_t column_units = ceil_div(n, column_tile);
   Grid best;
   std::int64_t best_cost = -1;
   for (std::int64_t rows = 1; rows <= std::min<std::int64_t>(threads, row_units); ++rows) {
     const std::int64_t columns = std::clamp<std::int64_t>(threads / rows, 1, column_units);
-    const std::int64_t high = parts_of(row_units, rows) * row_tile;
-    const std::int64_t wide = parts_of(column_units, columns) * column_tile;
+    const std::int64_t high = ceil_div(row_units, rows) * row_tile;
+    const std::int64_t wide = ceil_div(column_units, columns) * column_tile;
     const std::int64_t cost = high * wide + kPackCost * (high + wide);
     if (best_cost < 0 || cost < best_cost) {
       best_cost = cost;
@@ -155,7 +153,7 @@ ScratchSize set_blocks(GemmRegion& region, const GemmKernel& kernel, std::int64_
   } else {
     // Blocks of about equal height: a last block of few rows would read all of B for them.
     const std::int64_t highest = std::clamp(kBlockA / length / row_tile * row_tile, row_tile, kPassRows / 2);
-    region.block_m = round_up(parts_of(region.m, parts_of(region.m, highest)), row_tile);
+    region.block_m = round_up(ceil_div(region.m, ceil_div(region.m, highest)), row_tile);
     region.block_n = std::clamp(kBlockB / length / column_tile * column_tile, column_tile, std::int64_t{2048});
     region.block_n = std::min(region.block_n, round_up(region.n, column_tile));
     region.panel_n = std::clamp(kPanelB / length / column_tile * column_tile, column_tile, region.block_n);
@@ -219,8 +217,8 @@ Result<void> gemm(const GemmCall& call, const Schedule& schedule, const GemmOpti
   const std::int64_t column_tile = whole.skinny ? kSkinnyColumns : kernel.column_tile;
   const bool small = call.m * call.n <= kSmallWork / std::max<std::int64_t>(call.k, 1);
   const Grid grid = choose_grid(call.m, call.n, row_tile, column_tile, small ? 1 : std::max(options.threads, 1));
-  const std::int64_t row_units = parts_of(call.m, row_tile);
-  const std::int64_t column_units = parts_of(call.n, column_tile);
+  const std::int64_t row_units = ceil_div(call.m, row_tile);
+  const std::int64_t column_units = ceil_div(call.n, column_tile);
 
   // One flag per part: a part that gets no scratch memory writes nothing.
   std::vector<char> failed(static_cast<std::size_t>(grid.rows * grid.columns), 0);

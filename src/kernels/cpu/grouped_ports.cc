@@ -8,6 +8,7 @@
 
 #include "batchproof/problem.h"
 #include "src/kernels/cpu/scaled_operand.h"
+#include "src/numeric/divide.h"
 #include "src/numeric/dtype.h"
 
 namespace batchproof {
@@ -281,7 +282,7 @@ Result<void> shared_expert_reference(const bp_context* context, const bp_tensor*
 
 std::size_t grouped_buffer(std::int64_t rows, std::size_t line) {
   constexpr std::size_t kAlign = 64;
-  return (static_cast<std::size_t>(rows) * line + kAlign - 1) / kAlign * kAlign;
+  return align_up(static_cast<std::size_t>(rows) * line, kAlign);
 }
 
 Result<RowBuffer> contiguous_rows(const char* name, const bp_tensor& tensor, std::int64_t count, char* room) {

@@ -14,6 +14,7 @@
 
 #include "src/kernels/cpu/mhc_backend.h"
 #include "src/kernels/cpu/strands.h"
+#include "src/numeric/divide.h"
 #include "src/numeric/host_device.h"
 #include "src/runtime/thread_pool.h"
 
@@ -25,8 +26,6 @@ using Kind = MhcPath::Kind;
 constexpr std::int64_t kPartRows = 64;   // rows that one part walks: 64 * 4 * 4096 BF16 stay in a share of level 3
 constexpr std::int64_t kFewRows = 16;    // up to here segments may be spread over threads
 constexpr std::int64_t kPackParts = 16;  // pieces of the weights, packed in parallel
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 float canonical(float value) { return std::isnan(value) ? cast_bits<float>(0x7FC00000u) : value; }
 

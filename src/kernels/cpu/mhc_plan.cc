@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
+#include "src/numeric/divide.h"
+
 namespace batchproof {
 namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 constexpr int kSmallThreads = 256;
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/kernels/cpu/rms_norm_region.h"
+#include "src/numeric/divide.h"
 #include "src/runtime/thread_pool.h"
 
 namespace batchproof {
@@ -56,7 +57,7 @@ Result<void> rms_norm(const RmsNormCall& call) {
   const std::int64_t by_cache = std::max<std::int64_t>(kPartBytes / (call.columns * size), 1);
   const std::int64_t by_threads = (call.rows + call.threads - 1) / std::max(call.threads, 1);
   const std::int64_t part = std::min(by_cache, by_threads);
-  parallel_for(call.threads, (call.rows + part - 1) / part, [&](std::int64_t p) {
+  parallel_for(call.threads, ceil_div(call.rows, part), [&](std::int64_t p) {
     RmsNormRegion region = whole;
     region.rows = std::min(part, call.rows - p * part);
     region.x = static_cast<const char*>(call.x) + p * part * call.x_row * size;

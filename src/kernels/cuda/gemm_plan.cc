@@ -10,10 +10,10 @@
 #include <initializer_list>
 #include <set>
 
+#include "src/numeric/divide.h"
+
 namespace batchproof::cuda {
 namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // Clusters that run at once.
 std::int64_t capacity(const GemmDevice& device, int cluster, int blocks) {

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "src/kernels/cuda/mhc_params.h"
+#include "src/numeric/divide.h"
 #include "src/runtime/cuda_device.h"
 
 namespace batchproof::cuda {
@@ -35,7 +36,7 @@ MhcLaunch launch_of(const CudaMhcCall& c, bool reversed) {
   MhcLaunch g{};
   g.rows = call.rows;
   g.hidden = static_cast<int>(call.hidden);
-  g.blocks = static_cast<int>((call.hidden + kMhcColumns - 1) / kMhcColumns);
+  g.blocks = static_cast<int>(ceil_div(call.hidden, kMhcColumns));
   g.residual = call.residual.data;
   g.residual_row = call.residual.row;
   g.residual_stream = call.residual.stream;
@@ -97,8 +98,6 @@ int capacity(MhcKernelForm form, const MhcShape& shape, int blocks) {
   }
   return known[key] = clusters;
 }
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // Nothing where the device cannot run the cluster kernel.
 std::optional<MhcShape> shape_of(MhcKernelForm form, const MhcLaunch& g, const CudaMhcOptions& options,

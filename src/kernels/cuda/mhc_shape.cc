@@ -3,19 +3,19 @@
 
 #include <algorithm>
 
+#include "src/numeric/divide.h"
+
 namespace batchproof::cuda {
 namespace {
 
 constexpr std::int64_t kManyRows = 768;  // measured (bench/records/README.md)
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 void finish(MhcShape* s) {
-  s->owned_most = (s->slots * kMhcTokens + s->cluster - 1) / s->cluster;
+  s->owned_most = static_cast<int>(ceil_div(s->slots * kMhcTokens, s->cluster));
   // A barrier tells its current phase from the one before, so nobody may wait for a token before the one that had its
   // barrier is over: that one was the same warp's.
   constexpr int kRound = kMhcOwnerWarps * kMhcBatch;
-  s->owned_barriers = (s->owned_most + kRound - 1) / kRound * kRound;
+  s->owned_barriers = static_cast<int>(round_up(s->owned_most, kRound));
   s->ring = s->slots + 1;
 }
 

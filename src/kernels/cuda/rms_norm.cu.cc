@@ -9,6 +9,7 @@
 #include <bit>
 
 #include "src/kernels/cuda/rms_norm_kernels.h"
+#include "src/numeric/divide.h"
 #include "src/runtime/cuda_device.h"
 
 namespace batchproof::cuda {
@@ -17,8 +18,6 @@ namespace {
 constexpr std::int64_t kMostColumns = std::int64_t{1} << 24;  // counted exactly in FP32
 // Below this many warps on each multiprocessor more warps per row bring time.
 constexpr std::int64_t kWarpsPerProcessor = 16;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 std::int64_t element_bytes(const CudaRmsNormCall& call) { return call.dtype == BP_BF16 ? 2 : 4; }
 
