@@ -188,6 +188,7 @@ class Run {
       return digests_from_text(text);
     }
     std::vector<std::string> suites;
+    suites.reserve(selection_.suites.size());
     for (const Suite& suite : selection_.suites) suites.push_back(suite.path);
     // A fresh process is one process: its ranks are threads.
     SelectionFlags flags = flags_.selection;

@@ -37,7 +37,7 @@ class Launch {
   virtual OperatorHost* host(const bp_operator* /*table*/, double /*seconds*/) { return nullptr; }
   // What the speaking process does when a rank is lost, hangs, or the run is told to end: `save` keeps the results so
   // far, from another thread, and the process ends. None: it only ends.
-  virtual void on_loss(std::function<void()> /*save*/) {}
+  virtual void on_loss(const std::function<void()>& /*save*/) {}
 };
 
 // Calls body in this process, or in each process of the launch where `comm` is "mpi", this build has MPI and mpirun

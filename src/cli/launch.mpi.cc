@@ -73,9 +73,9 @@ class MpiLaunch final : public Launch {
     return slot.get();
   }
 
-  void on_loss(std::function<void()> save) override {
+  void on_loss(const std::function<void()>& save) override {
     const std::lock_guard lock(mutex_);
-    save_ = std::move(save);
+    save_ = save;
   }
 
   void finish() {

@@ -23,7 +23,7 @@ Result<Suite> load_suite_text(std::string_view text, const std::string& name) {
   } else {
     reader.fail_type(*root, "a suite", "an object (native) or a list of cases (ATK)");
   }
-  if (!reader.ok()) return tl::unexpected<Error>(*reader.error());
+  if (const auto& error = reader.error()) return tl::unexpected<Error>(*error);
   return suite;
 }
 

@@ -109,7 +109,7 @@ TEST_F(MpiVerdict, CellsOfMoreRanksThanTheLaunchAreSkippedWithTheReason) {
     const std::string world = cell["axes"]["W"];
     const bool fits = std::stoi(world) <= 3;
     EXPECT_EQ(cell["verdict"], fits ? "pass" : "skipped") << id;
-    EXPECT_EQ(cell["reason"], fits ? "" : world + " ranks need " + world + " processes, mpirun started 3") << id;
+    EXPECT_EQ(cell["reason"], fits ? "" : fmt::format("{0} ranks need {0} processes, mpirun started 3", world)) << id;
     EXPECT_EQ(cell["digests"].empty(), !fits) << id;
   }
   // Nothing but such cells: 77.
