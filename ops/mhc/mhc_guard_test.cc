@@ -55,6 +55,17 @@ std::shared_ptr<MhcBackend> fake_backend(bool able) {
 class GuardTest : public testing::Test {
  protected:
   void TearDown() override { set_mhc_backend(nullptr); }
+
+  // visit(table, implementation, problem) for everything that every entry has.
+  template <class Visit>
+  static void for_each_implementation(const Visit& visit) {
+    for (const char* entry : kEntries) {
+      const bp_operator& table = *find_table(entry);
+      const Problem problem = default_problem(table, 3, 2048);
+      const Problem::View view(problem);
+      for (std::uint32_t i = 0; i < table.implementation_count; ++i) visit(table, table.implementations[i], view.get());
+    }
+  }
 };
 
 bool is_external(const bp_implementation& implementation) {
@@ -100,54 +111,44 @@ TEST_F(GuardTest, EveryEntryTimesEveryImplementation) {
 // Refused before anything asks for a device.
 TEST_F(GuardTest, FastModeOnADeviceIsRefusedInInvariantMode) {
   int refused = 0;
-  for (const char* entry : kEntries) {
-    const bp_operator& table = *find_table(entry);
-    const Problem problem = default_problem(table, 3, 2048);
-    const Problem::View view(problem);
-    for (std::uint32_t i = 0; i < table.implementation_count; ++i) {
-      const bp_implementation& implementation = table.implementations[i];
-      if ((implementation.flags & BP_IMPL_CUDA) == 0 || implementation.mode != BP_MODE_FAST) continue;
-      const std::vector<bp_tensor> tensors(table.port_count);
-      char error[256] = "";
-      bp_context context = {};
-      context.struct_size = sizeof(context);
-      context.world = 1;
-      context.mode = BP_MODE_INVARIANT;
-      context.problem = view.get();
-      context.implementation = &implementation;
-      context.error = error;
-      context.error_size = sizeof(error);
-      EXPECT_EQ(table.run(&context, tensors.data()), BP_REFUSED) << entry << ": " << error;
-      EXPECT_NE(std::string(error).find(std::string("invariant mode refuses ") + implementation.id), std::string::npos)
-          << error;
-      ++refused;
-    }
-  }
+  for_each_implementation([&](const bp_operator& table, const bp_implementation& implementation,
+                              const bp_problem* problem) {
+    if ((implementation.flags & BP_IMPL_CUDA) == 0 || implementation.mode != BP_MODE_FAST) return;
+    const std::vector<bp_tensor> tensors(table.port_count);
+    char error[256] = "";
+    bp_context context = {};
+    context.struct_size = sizeof(context);
+    context.world = 1;
+    context.mode = BP_MODE_INVARIANT;
+    context.problem = problem;
+    context.implementation = &implementation;
+    context.error = error;
+    context.error_size = sizeof(error);
+    EXPECT_EQ(table.run(&context, tensors.data()), BP_REFUSED) << table.name << ": " << error;
+    EXPECT_NE(std::string(error).find(std::string("invariant mode refuses ") + implementation.id), std::string::npos)
+        << error;
+    ++refused;
+  });
   EXPECT_GT(refused, 0);
 }
 
 TEST_F(GuardTest, PromisesMatchTheRefusals) {
   set_mhc_backend(fake_backend(false));
-  for (const char* entry : kEntries) {
-    const bp_operator& table = *find_table(entry);
-    const Problem problem = default_problem(table, 3, 2048);
-    const Problem::View view(problem);
-    for (std::uint32_t i = 0; i < table.implementation_count; ++i) {
-      const bp_implementation& implementation = table.implementations[i];
-      const std::uint32_t promised = table.promises(&implementation, view.get(), nullptr);
-      if ((implementation.flags & BP_IMPL_CUDA) != 0) {
-        EXPECT_EQ(promised, 0u) << entry << " " << implementation.id << " without a device";
-        continue;
-      }
-      const bool variant = implementation.mode == BP_MODE_FAST || is_external(implementation);
-      EXPECT_EQ((promised & BP_BATCH_SIZE) != 0, !variant) << entry << " " << implementation.id;
-      if (is_external(implementation)) {
-        EXPECT_EQ(promised, 0u) << entry;
-      } else {
-        EXPECT_NE(promised & BP_NEIGHBOURS, 0u) << entry << " " << implementation.id;
-      }
-    }
-  }
+  for_each_implementation(
+      [](const bp_operator& table, const bp_implementation& implementation, const bp_problem* problem) {
+        const std::uint32_t promised = table.promises(&implementation, problem, nullptr);
+        if ((implementation.flags & BP_IMPL_CUDA) != 0) {
+          EXPECT_EQ(promised, 0u) << table.name << " " << implementation.id << " without a device";
+          return;
+        }
+        const bool variant = implementation.mode == BP_MODE_FAST || is_external(implementation);
+        EXPECT_EQ((promised & BP_BATCH_SIZE) != 0, !variant) << table.name << " " << implementation.id;
+        if (is_external(implementation)) {
+          EXPECT_EQ(promised, 0u) << table.name;
+        } else {
+          EXPECT_NE(promised & BP_NEIGHBOURS, 0u) << table.name << " " << implementation.id;
+        }
+      });
 }
 
 TEST_F(GuardTest, AnExternalProductRunsOnceItSaysThatItIsInvariant) {

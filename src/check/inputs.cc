@@ -108,22 +108,14 @@ std::vector<std::int64_t> partner_sources(const PortLayout& port, const Cancelli
   return moved_entries(places, block_of);
 }
 
-// Elements of whole bytes with a sign bit have it in their last one; the others are negated as numbers.
+// As numbers: an integer's negative is more than another sign bit. Floats of whole bytes have it in their last one.
 void negate_elements(bp_dtype dtype, std::int64_t count, std::byte* data) {
-  switch (dtype) {
-    case BP_FP64:
-    case BP_FP32:
-    case BP_BF16:
-    case BP_FP16:
-    case BP_E4M3:
-    case BP_E5M2: {
-      const std::size_t size = static_cast<std::size_t>(dtype_bits(dtype)) / 8;
-      for (std::int64_t e = 0; e < count; ++e) data[static_cast<std::size_t>(e + 1) * size - 1] ^= std::byte{0x80};
-      return;
-    }
-    default:
-      for (std::int64_t e = 0; e < count; ++e) encode_element(dtype, -decode_element(dtype, data, e), data, e);
+  if (is_floating(dtype) && dtype_bits(dtype) >= 8) {
+    const std::size_t size = static_cast<std::size_t>(dtype_bits(dtype)) / 8;
+    for (std::int64_t e = 0; e < count; ++e) data[static_cast<std::size_t>(e + 1) * size - 1] ^= std::byte{0x80};
+    return;
   }
+  for (std::int64_t e = 0; e < count; ++e) encode_element(dtype, -decode_element(dtype, data, e), data, e);
 }
 
 // Lines of a weight whose reduction index follows the line: both members of a pair have the line of the lower one, the

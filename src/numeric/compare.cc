@@ -30,19 +30,7 @@ std::uint64_t count_nonzero_bytes(std::uint64_t word) {
   return word * 0x0101010101010101u >> 56;
 }
 
-bool has_ulp(bp_dtype dtype) {
-  switch (dtype) {
-    case BP_FP64:
-    case BP_FP32:
-    case BP_BF16:
-    case BP_FP16:
-    case BP_E4M3:
-    case BP_E5M2:
-      return true;
-    default:
-      return false;
-  }
-}
+bool has_ulp(bp_dtype dtype) { return is_floating(dtype) && dtype_bits(dtype) >= 8; }
 
 }  // namespace
 

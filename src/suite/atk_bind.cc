@@ -31,7 +31,7 @@ std::string dtype_list(std::uint32_t mask) {
   return join_words(names);
 }
 
-bool is_stub_shape(const AtkItem& item) {
+bool is_placeholder(const AtkItem& item) {
   return !item.shape || item.shape->empty() || (item.shape->size() == 1 && item.shape->front() <= 1);
 }
 
@@ -83,9 +83,9 @@ class Binder {
     }
     for (std::uint32_t i = 0; i < op_.port_count && !done(); ++i) {
       if (!input(i) || required(i) || tensors_[i] == nullptr || wanted_[i] == false || any_form_present(i)) continue;
-      // A scale of what is not quantised means nothing; neither does a stub that nobody asks for.
+      // A scale of what is not quantised means nothing; neither does a placeholder that nobody asks for.
       if (op_.ports[i].kind == BP_SCALE && !scales_quantised(op_.ports[i])) continue;
-      if (wanted_[i] == true || !is_stub_shape(tensors_[i]->items.front())) refuse_optional(i);
+      if (wanted_[i] == true || !is_placeholder(tensors_[i]->items.front())) refuse_optional(i);
     }
     if (done()) return;
     choose_dtypes();
@@ -131,7 +131,7 @@ class Binder {
         loose_scale_ = loose_scale_ != nullptr ? loose_scale_ : &entry;
         return;
       }
-      if (ignored(entry.name) || std::all_of(entry.items.begin(), entry.items.end(), is_stub_shape)) return;
+      if (ignored(entry.name) || std::all_of(entry.items.begin(), entry.items.end(), is_placeholder)) return;
       Words known;
       for (std::uint32_t i = 0; i < op_.port_count; ++i) {
         if (input(i)) known.emplace_back(op_.ports[i].name);
@@ -441,7 +441,7 @@ class Binder {
     if (port.kind == BP_SCALE && !scales_quantised(port)) return;
     if (any_form_present(i) || !form_is_possible(i)) return;
     const bool wanted = wanted_[i] == true;
-    if (!wanted && is_stub_shape(item) && (!item.shape || is_zero(item, tensors_[i]->name))) return;
+    if (!wanted && is_placeholder(item) && (!item.shape || is_zero(item, tensors_[i]->name))) return;
     if (item.shape && unify_port(i)) {
       present_[i] = true;
       parse_dtype(i);
@@ -467,7 +467,7 @@ class Binder {
 
   // A scale that the operator has no port for means nothing as long as nothing is quantised.
   void check_loose_scale() {
-    if (loose_scale_ == nullptr || is_stub_shape(loose_scale_->items.front()) || ignored(loose_scale_->name)) return;
+    if (loose_scale_ == nullptr || is_placeholder(loose_scale_->items.front()) || ignored(loose_scale_->name)) return;
     for (const auto& [i, dtype] : dtypes_) {
       if (!is_quantised(dtype)) continue;
       reader_.fail(loose_scale_->position,

@@ -273,7 +273,7 @@ TEST(LoadAtk, ABiasThatIsWantedMustFit) {
             "s:4:1: tensor \"bias\" is wanted, and its shape is null");
 }
 
-TEST(LoadAtk, AStubOfOneZeroIsNoBiasEvenWhereOneColumnFits) {
+TEST(LoadAtk, APlaceholderOfOneZeroIsNoBiasEvenWhereOneColumnFits) {
   const std::string x2 = tensor("x2", "bf16", "[640, 1]");
   EXPECT_EQ(port(bind({kX1, x2, tensor("bias", "fp16", "[1]", "[0]")}), "bias"), nullptr);
   EXPECT_EQ(port(bind({kX1, x2, tensor("bias", "fp16", "[1]", "0")}), "bias"), nullptr);
