@@ -15,9 +15,8 @@ namespace batchproof::cuda {
 
 constexpr int kMhcColumns = 256;     // columns of every stream in one block of the reduction
 constexpr int kMhcTokens = 8;        // of a tile: those of one tensor-core instruction
-constexpr int kMhcSums = 25;         // partial sums of a token: 24 mixes, the square sum
 constexpr int kMhcSquare = 24;       // where the square sum is among them
-constexpr int kMhcSumStride = 28;    // floats between the partial sums of two tokens
+constexpr int kMhcSumStride = 28;    // floats of a token's partial sums: 24 mixes, the square sum, padding
 constexpr int kMhcClusterMost = 16;  // thread blocks of a cluster
 constexpr int kMhcLocalMost = 2;     // blocks of the reduction of one thread block
 constexpr int kMhcSlotsMost = 4;
