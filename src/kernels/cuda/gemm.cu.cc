@@ -3,7 +3,6 @@
 // Driver of the matrix product: checks, tensor maps, launch.
 #include "src/kernels/cuda/gemm.h"
 
-#include <cuda.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,28 +11,13 @@
 #include <tuple>
 
 #include "src/kernels/cuda/gemm_kernels.h"
+#include "src/kernels/cuda/tensor_map.h"
 #include "src/runtime/cuda_device.h"
 
 namespace batchproof::cuda {
 namespace {
 
 tl::unexpected<Error> refuse(std::string message) { return fail(Error::Kind::operation, std::move(message)); }
-
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-
-// The driver's function without linking the driver, so that the program starts on a machine that has none.
-EncodeTiled encode_tiled() {
-  static const EncodeTiled function = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result) !=
-            cudaSuccess ||
-        result != cudaDriverEntryPointSuccess)
-      found = nullptr;
-    return reinterpret_cast<EncodeTiled>(found);
-  }();
-  return function;
-}
 
 // A matrix of 16-bit elements: rows of `inner` contiguous ones, `stride` apart. As the kernels' loads see it it is
 // (column, row, block): with `blocked` a row is cut into blocks of 64 columns, so that a box takes several blocks and
@@ -46,25 +30,14 @@ struct MatrixView {
 };
 
 Result<CUtensorMap> encode(const MatrixView& v, unsigned rank, int box_columns, int box_rows, int box_blocks) {
-  const EncodeTiled encode = encode_tiled();
-  if (encode == nullptr) return fail(Error::Kind::environment, "the CUDA driver has no cuTensorMapEncodeTiled");
-  CUtensorMap map;
-  const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(v.blocked ? kBlockK : v.inner), static_cast<cuuint64_t>(v.outer),
-                               static_cast<cuuint64_t>(v.blocked ? v.inner / kBlockK : 1)};
-  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(v.stride) * 2, kBlockK * 2};
-  const cuuint32_t box[3] = {static_cast<cuuint32_t>(box_columns), static_cast<cuuint32_t>(box_rows),
-                             static_cast<cuuint32_t>(box_blocks)};
-  const cuuint32_t element[3] = {1, 1, 1};
-  const CUresult status =
-      encode(&map, v.dtype == BP_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, rank,
-             const_cast<void*>(v.data), sizes, strides, box, element, CU_TENSOR_MAP_INTERLEAVE_NONE,
-             box_columns == kBlockK ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (status != CUDA_SUCCESS)
-    return fail(Error::Kind::internal,
-                fmt::format("cuTensorMapEncodeTiled({} x {}, stride {}, box {} x {} x {}) failed with {}", v.outer,
-                            v.inner, v.stride, box_columns, box_rows, box_blocks, static_cast<int>(status)));
-  return map;
+  return encode_tensor_map(
+      {.data = v.data,
+       .dtype = v.dtype,
+       .rank = rank,
+       .sizes = {v.blocked ? std::int64_t{kBlockK} : v.inner, v.outer, v.blocked ? v.inner / kBlockK : 1, 1},
+       .strides = {v.stride * 2, kBlockK * 2, 0},
+       .box = {box_columns, box_rows, box_blocks, 1},
+       .swizzled = box_columns == kBlockK});
 }
 
 const GemmInstance* find_instance(bp_dtype dtype, const GemmTile& tile, bool weight_mn) {
