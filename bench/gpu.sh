@@ -21,7 +21,7 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
   exit 3
 fi
 # Nothing of an earlier run may get into this one's record.
-rm -f "$results"/*.part "$results"/*.txt "$results"/{rules,matmul,rms_norm,mhc,record}.json
+rm -f "$results"/*.part "$results"/*.txt "$results"/{rules,matmul,rms_norm,mhc,mhc_product,record}.json
 index=0
 
 part() { # NAME SECONDS COMMAND...
@@ -53,6 +53,7 @@ beside inputs 120 "$programs/inputs_check"
 beside virtual 120 "$programs/virtual_check" correct
 beside rms_norm 60 "$programs/rms_norm_check" correct
 beside mhc 200 "$programs/mhc_check" correct
+beside mhc-every 300 "$programs/mhc_check" every
 beside mhc-repeat 200 "$programs/mhc_check" repeat
 beside mhc-flips 120 "$programs/mhc_check" flips
 beside suites 240 "$batchproof" check --device cuda "$here"/ops/*/cuda.json
@@ -77,6 +78,7 @@ wait
 alone mhc-layers 60 "$programs/mhc_check" layers
 alone bench 240 "$programs/matmul_bench" bench "$results/matmul.json" "${BATCHPROOF_BENCH_SECONDS:-200}"
 alone bench-rms_norm 60 "$programs/rms_norm_bench" bench "$results/rms_norm.json"
+alone bench-mhc_product 60 "$programs/mhc_bench" product "$results/mhc_product.json" 50
 alone bench-mhc 240 "$programs/mhc_bench" bench "$results/mhc.json" "${BATCHPROOF_BENCH_SECONDS:-200}"
 cat "$results"/*.part >"$results/parts.tsv"
 failed=0

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Puts the results of one run of bench/gpu.sh into one file, RESULTS/record.json: where and when, what passed, the
-tensor-core rules per dtype, the times of the matrix product, of rms_norm and of mHC. Lists of numbers stay one line each.
+tensor-core rules per dtype, the times of the matrix product, of rms_norm, of mHC and
+of its product alone. Lists of numbers stay one line each.
 
 usage: record.py RESULTS DATE "DEVICE, DRIVER" COMMIT
 """
@@ -48,7 +49,7 @@ def main():
         part, verdict, seconds, last = line.split("\t", 3)
         record["parts"].append({"part": part, "result": verdict, "seconds": int(seconds), "last_line": last})
     for key, file in (("rules", "rules.json"), ("matmul", "matmul.json"), ("rms_norm", "rms_norm.json"),
-                      ("mhc", "mhc.json")):
+                      ("mhc", "mhc.json"), ("mhc_product", "mhc_product.json")):
         if (results / file).exists():
             content = json.loads((results / file).read_text())
             record[key] = rules_summary(content) if key == "rules" else rounded(content)

@@ -111,6 +111,21 @@ def mhc(record):
     return text + ["", f"Elements of row 0 that differ between a call with one row and with M: {moved} in {len(rows)} calls."]
 
 
+def mhc_product(record):
+    if "mhc_product" not in record:
+        return ["Not in the newest record; the next run of `./run gpu` has it."]
+    rows = record["mhc_product"]["rows"]
+    columns = list(dict.fromkeys(r["H"] for r in rows))
+    text = [where(record), "", "| M | " + " | ".join(f"H = {h}" for h in columns) + " |", "| --- |" + " --- |" * len(columns)]
+    for m in sorted({r["M"] for r in rows}):
+        found = {r["H"]: r for r in rows if r["M"] == m}
+        text.append(f"| {m} | " + " | ".join(
+            f"{found[h]['us']:.2f} / {found[h]['dependent_us']:.2f} ({found[h]['us'] / found[h]['floor_us']:.2f})"
+            if h in found else "-" for h in columns) + " |")
+    moved = sum(r["row_0_elements_moved"] for r in rows)
+    return text + ["", f"Elements of row 0 that differ between a call with one row and with M: {moved} in {len(rows)} calls."]
+
+
 def newest():
     records = [json.loads(p.read_text()) for p in sorted((ROOT / "bench/records").glob("*.json"))]
     return sorted(records, key=lambda r: r["date"])[-1]  # of one day: the last by name
@@ -118,7 +133,7 @@ def newest():
 
 def main():
     record = newest()
-    made = {f.__name__: f(record) for f in (summary, matmul, parts, rms_norm, mhc, rules)}
+    made = {f.__name__: f(record) for f in (summary, matmul, parts, rms_norm, mhc, mhc_product, rules)}
     stale = []
     for name in FILES:
         path = ROOT / name

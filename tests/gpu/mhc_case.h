@@ -137,6 +137,12 @@ class MhcCase {
     for (const Matrix* m : outputs())
       must("clearing", cudaMemsetAsync(m->memory.get(), 0xFF, m->memory.bytes(), stream));
   }
+  // Rows [first, first + rows) alone.
+  void clear_rows_on(cudaStream_t stream, std::int64_t first, std::int64_t rows) const {
+    for (const Matrix* m : outputs())
+      must("clearing", cudaMemsetAsync(m->at(first), 0xFF,
+                                       static_cast<std::size_t>(rows * m->stride * bytes_of(m->dtype)), stream));
+  }
   // A copy of the outputs, to compare later runs with.
   std::vector<Matrix> kept() const {
     std::vector<Matrix> copies;
@@ -170,6 +176,10 @@ class MhcCase {
       if (m->rows > 0) bytes += static_cast<double>(rows * m->columns * bytes_of(m->dtype));
     if (fn_.rows > 0) bytes += static_cast<double>(fn_.memory.bytes());
     return bytes;
+  }
+  // The same of the product alone: streams and weights in, a row's sums out.
+  double product_floor_bytes(std::int64_t rows) const {
+    return static_cast<double>(rows * (residual_.columns * 2 + 25 * 4)) + static_cast<double>(fn_.memory.bytes());
   }
 
  private:

@@ -3,7 +3,7 @@
 // The mHC kernels on a device: both paths and every cut give the same bytes, a row's bytes do not depend on its batch,
 // the values are those of the CPU within rounding, 2,000 launches give the same bytes beside a busy stream.
 //
-//   mhc_check correct | repeat | flips | layers | sanitize
+//   mhc_check correct | every | repeat | flips | layers | sanitize
 #include <fmt/format.h>
 
 #include <cmath>
@@ -34,6 +34,26 @@ std::vector<T> read(const void* from, std::size_t count) {
   std::vector<T> host(count);
   must("reading", cudaMemcpy(host.data(), from, count * sizeof(T), cudaMemcpyDefault));
   return host;
+}
+
+// Every cut of the product's own kernels that fits, each with a dependent launch as well.
+template <class Body>
+void for_each_product(CudaMhcOptions options, const Body& body) {
+  options.path = CudaMhcPath::product;
+  for (const bool dependent : {false, true}) {
+    options.dependent = dependent;
+    body(fmt::format("product as chosen{}", dependent ? ", dependent" : ""), options);
+    for (const int few : {32, 64, 128, 256}) {
+      CudaMhcOptions cut = options;
+      cut.few_tokens = few;
+      body(fmt::format("product of parts, {} tokens{}", few, dependent ? ", dependent" : ""), cut);
+    }
+    for (const int many : {1, 3, 8, 64}) {
+      CudaMhcOptions cut = options;
+      cut.many_shares = many;
+      body(fmt::format("product of blocks, {} shares{}", many, dependent ? ", dependent" : ""), cut);
+    }
+  }
 }
 
 // Both paths, every cut of the cluster kernel, other orders, single rows.
@@ -85,6 +105,23 @@ void bytes(const Shape& s, std::int64_t rows, cudaStream_t stream, Score& score)
     few.processors = 20;
     ok = same("20 processors", few, 0, rows) && ok;
   }
+  int products = 0;
+  if (s.form == MhcForm::pre || s.form == MhcForm::fused) {
+    for_each_product(options, [&](const std::string& name, const CudaMhcOptions& cut) {
+      c.clear_outputs();
+      must("poisoning the workspace",
+           cudaMemset(c.call(0, rows).call.workspace, 0xFF, c.call(0, rows).call.workspace_bytes));
+      must("waiting", cudaDeviceSynchronize());
+      if (!cuda_mhc(c.call(0, rows), cut)) return;  // does not fit
+      ++products;
+      const std::uint64_t differing = c.differing(expected, 0, rows, stream);
+      if (differing != 0) {
+        ok = false;
+        score.line(false, fmt::format("{} M={} {}: {} elements differ", text(s), rows, name, differing));
+      }
+    });
+    if (products != (s.hidden % 64 == 0 ? 2 * 9 : 0)) ok = false;
+  }
   // The order witness moves bytes.
   CudaMhcOptions reversed;
   reversed.stream = stream;
@@ -94,8 +131,8 @@ void bytes(const Shape& s, std::int64_t rows, cudaStream_t stream, Score& score)
   const std::uint64_t moved = c.differing(expected, 0, rows, stream);
   // BF16 outputs alone need many rows to show it.
   const bool alive = moved != 0 || (s.form == MhcForm::post && rows < 100);
-  score.line(ok && alive,
-             fmt::format("{} M={}: one set of bytes; {} elements move in the other order", text(s), rows, moved));
+  score.line(ok && alive, fmt::format("{} M={}: one set of bytes{}; {} elements move in the other order", text(s), rows,
+                                      products > 0 ? fmt::format(", {} plans of the product", products) : "", moved));
 }
 
 // Against the CPU's FP32 recipe: mHC post byte by byte, the rest within rounding.
@@ -231,13 +268,13 @@ void leaks(const Shape& s, cudaStream_t stream, Score& score) {
 }
 
 constexpr Shape kAll[] = {
-    {MhcForm::pre, 4096, false},          {MhcForm::pre, 4096, true},           {MhcForm::pre, 7168, true},
-    {MhcForm::pre, 5120, true},           {MhcForm::broadcast, 4096, true},     {MhcForm::broadcast, 7168, true},
-    {MhcForm::fused, 4096, false},        {MhcForm::fused, 4096, true},         {MhcForm::fused, 7168, true},
-    {MhcForm::fused, 5120, true},         {MhcForm::fused, 528, true},          {MhcForm::pre, 80, true},
-    {MhcForm::broadcast, 576, true},      {MhcForm::head, 4096, false},         {MhcForm::head, 7168, false},
-    {MhcForm::head, 272, false},          {MhcForm::post, 4096, false},         {MhcForm::post, 528, false},
-    {MhcForm::fused_delayed, 4096, true}, {MhcForm::fused_delayed, 1040, false}};
+    {MhcForm::pre, 4096, false},   {MhcForm::pre, 4096, true},           {MhcForm::pre, 7168, true},
+    {MhcForm::pre, 5120, true},    {MhcForm::broadcast, 4096, true},     {MhcForm::broadcast, 7168, true},
+    {MhcForm::fused, 4096, false}, {MhcForm::fused, 4096, true},         {MhcForm::fused, 7168, true},
+    {MhcForm::fused, 5120, true},  {MhcForm::fused, 528, true},          {MhcForm::pre, 80, true},
+    {MhcForm::pre, 576, false},    {MhcForm::broadcast, 576, true},      {MhcForm::head, 4096, false},
+    {MhcForm::head, 7168, false},  {MhcForm::head, 272, false},          {MhcForm::post, 4096, false},
+    {MhcForm::post, 528, false},   {MhcForm::fused_delayed, 4096, true}, {MhcForm::fused_delayed, 1040, false}};
 
 int correct() {
   Score score;
@@ -258,6 +295,55 @@ int correct() {
   return score.failed == 0 ? 0 : 1;
 }
 
+// Every batch size from 1 to 16,384, each as the first rows and as the last ones of one large batch in turn, so that a
+// row is at many places: all rows, against the large batch.
+int every() {
+  Score score;
+  constexpr std::int64_t kMost = 16384;
+  cudaStream_t stream;
+  must("making a stream", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  struct Sweep {
+    Shape shape;
+    CudaMhcPath path;
+  };
+  for (const Sweep& sweep : {Sweep{{MhcForm::fused, 4096, true}, CudaMhcPath::automatic},
+                             Sweep{{MhcForm::pre, 4096, true}, CudaMhcPath::automatic},
+                             Sweep{{MhcForm::pre, 4096, true}, CudaMhcPath::product},
+                             Sweep{{MhcForm::fused, 7168, true}, CudaMhcPath::automatic}}) {
+    const Shape& s = sweep.shape;
+    const MhcCase c(s.form, kMost, s.hidden, s.norm);
+    CudaMhcOptions options;
+    options.stream = stream;
+    options.path = sweep.path;
+    c.clear_outputs();
+    run(c, 0, kMost, options);
+    must("waiting", cudaStreamSynchronize(stream));
+    const std::vector<Matrix> expected = c.kept();
+    const auto all = c.outputs();
+    const Counter counter;
+    std::string wrong;
+    std::uint64_t before = 0;
+    for (std::int64_t rows = 1; rows <= kMost; ++rows) {
+      const std::int64_t first = rows % 2 == 0 ? 0 : kMost - rows;
+      c.clear_rows_on(stream, first, rows);
+      run(c, first, rows, options);
+      for (std::size_t o = 0; o < all.size(); ++o) MhcCase::count(*all[o], expected[o], first, rows, counter, stream);
+      if (rows % 1024 == 0) {
+        must("waiting", cudaStreamSynchronize(stream));
+        if (const std::uint64_t now = counter.value(); now != before) {
+          wrong += fmt::format(" {} elements up to M={}", now - before, rows);
+          before = now;
+        }
+      }
+    }
+    score.line(wrong.empty(), fmt::format("{}{}: every M from 1 to {}, all rows: {}", text(s),
+                                          sweep.path == CudaMhcPath::product ? " by the product's kernels" : "", kMost,
+                                          wrong.empty() ? "one set of bytes" : "moved:" + wrong));
+  }
+  fmt::print("{} passed, {} failed\n", score.passed, score.failed);
+  return score.failed == 0 ? 0 : 1;
+}
+
 // 2,000 launches beside a stream that keeps the memory busy, with and without dependent launch.
 int repeat() {
   Score score;
@@ -267,12 +353,19 @@ int repeat() {
   const std::size_t load_bytes = std::size_t{256} << 20;
   const DeviceBuffer from = must(DeviceBuffer::make(load_bytes)), to = must(DeviceBuffer::make(load_bytes));
   must("clearing", cudaMemset(from.get(), 1, load_bytes));
-  for (const Shape& s : {Shape{MhcForm::fused, 4096, true}, Shape{MhcForm::fused, 7168, true},
-                         Shape{MhcForm::pre, 4096, true}, Shape{MhcForm::broadcast, 4096, true}}) {
-    for (const std::int64_t rows : {1, 64, 515}) {
+  struct Run {
+    Shape shape;
+    CudaMhcPath path = CudaMhcPath::automatic;
+  };
+  for (const Run& r :
+       {Run{{MhcForm::fused, 4096, true}}, Run{{MhcForm::fused, 7168, true}}, Run{{MhcForm::pre, 4096, true}},
+        Run{{MhcForm::broadcast, 4096, true}}, Run{{MhcForm::pre, 4096, true}, CudaMhcPath::product}}) {
+    const Shape& s = r.shape;
+    for (const std::int64_t rows : {1, 64, r.path == CudaMhcPath::product ? 1100 : 515}) {
       for (const bool dependent : {false, true}) {
         const MhcCase c(s.form, rows, s.hidden, s.norm);
         CudaMhcOptions options;
+        options.path = r.path;
         options.stream = stream;
         run(c, 0, rows, options);
         must("waiting", cudaStreamSynchronize(stream));
@@ -293,8 +386,9 @@ int repeat() {
         }
         must("waiting", cudaStreamSynchronize(stream));
         must("waiting", cudaStreamSynchronize(busy));
-        score.line(counter.value() == 0, fmt::format("{} M={}{}: {} launches, {} elements differ", text(s), rows,
-                                                     dependent ? " dependent" : "", launches, counter.value()));
+        score.line(counter.value() == 0, fmt::format("{}{} M={}{}: {} launches, {} elements differ", text(s),
+                                                     r.path == CudaMhcPath::product ? " by the product's kernels" : "",
+                                                     rows, dependent ? " dependent" : "", launches, counter.value()));
       }
     }
   }
@@ -383,7 +477,7 @@ int layers() {
 // Small, for compute-sanitizer.
 int sanitize() {
   for (const Shape& s :
-       {Shape{MhcForm::fused, 1024, true}, Shape{MhcForm::pre, 528, true}, Shape{MhcForm::broadcast, 576, true},
+       {Shape{MhcForm::fused, 1024, true}, Shape{MhcForm::pre, 576, true}, Shape{MhcForm::broadcast, 576, true},
         Shape{MhcForm::head, 512, false}, Shape{MhcForm::fused_delayed, 512, true}, Shape{MhcForm::post, 512, false}}) {
     for (const std::int64_t rows : {5, 50}) {
       const MhcCase c(s.form, rows, s.hidden, s.norm);
@@ -398,6 +492,14 @@ int sanitize() {
       run(c, 0, rows, options);
       options.path = CudaMhcPath::occupancy;
       if (s.form != MhcForm::head) run(c, 0, rows, options);
+      if (s.form == MhcForm::pre) {
+        options.path = CudaMhcPath::product;
+        options.few_tokens = 32;
+        run(c, 0, rows, options);
+        options.few_tokens = 0;
+        options.many_shares = 3;
+        run(c, 0, rows, options);
+      }
       must("waiting", cudaDeviceSynchronize());
     }
   }
@@ -411,10 +513,11 @@ int sanitize() {
 int main(int argc, char** argv) {
   const std::string part = argc > 1 ? argv[1] : "";
   if (part == "correct") return batchproof::cuda::gpu::correct();
+  if (part == "every") return batchproof::cuda::gpu::every();
   if (part == "repeat") return batchproof::cuda::gpu::repeat();
   if (part == "flips") return batchproof::cuda::gpu::flips();
   if (part == "layers") return batchproof::cuda::gpu::layers();
   if (part == "sanitize") return batchproof::cuda::gpu::sanitize();
-  std::fprintf(stderr, "usage: mhc_check correct | repeat | flips | layers | sanitize\n");
+  std::fprintf(stderr, "usage: mhc_check correct | every | repeat | flips | layers | sanitize\n");
   return 2;
 }

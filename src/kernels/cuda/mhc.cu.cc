@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "src/kernels/cuda/mhc_params.h"
+#include "src/kernels/cuda/tensor_map.h"
 #include "src/numeric/divide.h"
 #include "src/runtime/cuda_device.h"
 
@@ -29,6 +30,14 @@ MhcDeviceMatrix matrix(const MhcMatrix& m) { return {m.data, m.row, m.first, m.s
 bool on_16(const void* at, std::int64_t row, std::int64_t stream, std::int64_t element) {
   return at == nullptr ||
          (reinterpret_cast<std::uintptr_t>(at) % 16 == 0 && row * element % 16 == 0 && stream * element % 16 == 0);
+}
+
+// Partial sums [rows, parts, kMhcSumStride].
+void set_parts(MhcLaunch* g, int parts) {
+  g->parts = parts;
+  g->group = 1;
+  g->partial_row = static_cast<std::int64_t>(parts) * kMhcSumStride;
+  g->partial_step = kMhcSumStride;
 }
 
 MhcLaunch launch_of(const CudaMhcCall& c, bool reversed) {
@@ -78,25 +87,26 @@ MhcLaunch launch_of(const CudaMhcCall& c, bool reversed) {
            on_16(g.residual_out, g.residual_out_row, g.residual_out_stream, 2) && on_16(g.fn, g.fn_row, 0, 4) &&
            on_16(g.norm_weight, 0, 0, 2) && on_16(g.out, g.out_row, 0, 2) && on_16(g.mean, g.mean_row, 0, 2);
   g.partial = static_cast<float*>(call.workspace);
-  g.parts = g.blocks;
+  set_parts(&g, g.blocks);
   return g;
 }
 
-// Clusters that the current device holds at once; 0: none. Asked once per shape of a thread block.
-int capacity(MhcKernelForm form, const MhcShape& shape, int blocks) {
+// Clusters that the current device holds at once; 0: none. Asked once for each key: the driver computes it anew.
+template <class Key, class Ask>
+int capacity(const Key& key, const Ask& ask) {
   static std::mutex mutex;
-  static std::map<std::tuple<int, MhcKernelForm, int, int, int>, int> known;
+  static std::map<std::pair<int, Key>, int> known;
   int device = 0;
   cudaGetDevice(&device);
   const std::lock_guard<std::mutex> lock(mutex);
-  const auto key = std::tuple(device, form, shape.cluster, shape.slots, blocks);
-  if (const auto found = known.find(key); found != known.end()) return found->second;
+  const std::pair<int, Key> on_device(device, key);
+  if (const auto found = known.find(on_device); found != known.end()) return found->second;
   int clusters = 0;
-  if (mhc_cluster_capacity(form, shape, blocks, &clusters) != cudaSuccess) {
+  if (ask(&clusters) != cudaSuccess) {
     cudaGetLastError();
     clusters = 0;
   }
-  return known[key] = clusters;
+  return known[on_device] = clusters;
 }
 
 // Nothing where the device cannot run the cluster kernel.
@@ -112,8 +122,94 @@ std::optional<MhcShape> shape_of(MhcKernelForm form, const MhcLaunch& g, const C
   r.cluster = options.cluster;
   r.slots = options.slots;
   r.lag = options.lag;
-  r.capacity = [&](const MhcShape& s) { return capacity(form, s, g.blocks); };
+  r.capacity = [&](const MhcShape& s) {
+    return capacity(std::tuple(form, s.cluster, s.slots, g.blocks),
+                    [&](int* clusters) { return mhc_cluster_capacity(form, s, g.blocks, clusters); });
+  };
   return choose_mhc_shape(r);
+}
+
+bool can_run_product(MhcKernelForm form, const MhcLaunch& g, const DeviceInfo& device) {
+  const bool four =
+      form == MhcKernelForm::pre || (form == MhcKernelForm::fused && g.residual_out != nullptr);  // streams to read
+  return four && device.major == 9 && g.wide && !g.reversed && g.hidden % 64 == 0;
+}
+
+// The product of mhc_pre, of the fused form behind mhc_post; g.parts and g.group become what it leaves.
+Result<void> run_product(MhcKernelForm form, MhcLaunch* g, const CudaMhcOptions& options, int processors,
+                         const DeviceInfo& device) {
+  if (!can_run_product(form, *g, device))
+    return fail(Error::Kind::operation,
+                fmt::format("the product alone is for four streams in its usual order, on compute capability 9.x, with "
+                            "hidden a multiple of 64 and rows that begin at multiples of 16 bytes; hidden is {}, {} is "
+                            "{}.{}",
+                            g->hidden, device.name, device.major, device.minor));
+  MhcProductRequest r;
+  r.rows = g->rows;
+  r.blocks = g->blocks;
+  r.processors = processors;
+  r.few_tokens = options.few_tokens;
+  r.many_shares = options.many_shares;
+  const auto plan = choose_mhc_product(r);
+  if (!plan)
+    return fail(Error::Kind::operation, fmt::format("{} holds no plan for the product of {} rows of {} columns",
+                                                    device.name, g->rows, g->hidden));
+  // [parts, rows, kMhcSumStride]: a thread block's sums lie together.
+  g->parts = plan->partials(g->blocks);
+  g->group = plan->group();
+  g->partial_row = kMhcSumStride;
+  g->partial_step = g->rows * kMhcSumStride;
+  const auto stream = static_cast<cudaStream_t>(options.stream);
+  if (form == MhcKernelForm::fused) {
+    if (auto done = cuda_check("launching mhc_post", launch_mhc_post(*g, processors, stream)); !done) return done;
+    g->residual = g->residual_out;
+    g->residual_row = g->residual_out_row;
+    g->residual_stream = g->residual_out_stream;
+  }
+  if (plan->few)
+    return cuda_check("launching the mHC product for few rows",
+                      launch_mhc_product_few(*g, *plan, options.dependent, stream));
+  // One row: its stride says nothing.
+  const std::int64_t row = g->rows == 1 ? kMhcStreams * std::int64_t{g->hidden} : g->residual_row;
+  // Groups of columns that are 128 bytes, the width of the swizzle.
+  constexpr int kGroup = 64, kWeightGroup = 32;
+  const auto weights = encode_tensor_map({.data = g->fn,
+                                          .dtype = BP_FP32,
+                                          .rank = 4,
+                                          .sizes = {kWeightGroup, 24, g->hidden / kWeightGroup, kMhcStreams},
+                                          .strides = {g->fn_row * 4, kWeightGroup * 4, std::int64_t{g->hidden} * 4},
+                                          .box = {kWeightGroup, 24, kMhcColumns / kWeightGroup, kMhcStreams},
+                                          .swizzled = true});
+  if (!weights) return tl::unexpected<Error>(weights.error());
+  const auto streams = encode_tensor_map({.data = g->residual,
+                                          .dtype = BP_BF16,
+                                          .rank = 4,
+                                          .sizes = {kGroup, g->hidden / kGroup, g->rows, kMhcStreams},
+                                          .strides = {kGroup * 2, row * 2, g->residual_stream * 2},
+                                          .box = {kGroup, kMhcColumns / kGroup, kManyTokens, kMhcStreams},
+                                          .swizzled = true});
+  if (!streams) return tl::unexpected<Error>(streams.error());
+  return cuda_check("launching the mHC product",
+                    launch_mhc_product_many(*g, *weights, *streams, *plan, options.dependent, stream));
+}
+
+int processors_of(const CudaMhcOptions& options, const DeviceInfo& device) {
+  return options.processors > 0 ? std::min(options.processors, device.processors) : device.processors;
+}
+
+// Nothing where the sizes are fine for every path.
+std::optional<Error> check(const MhcCall& call) {
+  if (call.rows < 0 || call.hidden <= 0 || call.hidden % 16 != 0 || call.hidden > (std::int64_t{1} << 24))
+    return Error{Error::Kind::usage, fmt::format("mHC on a device: {} rows of {} columns; hidden must be a positive "
+                                                 "multiple of 16",
+                                                 call.rows, call.hidden)};
+  return std::nullopt;
+}
+std::optional<Error> check_workspace(const MhcCall& call) {
+  const std::size_t needed = cuda_mhc_workspace(call.rows, call.hidden);
+  if (call.workspace_bytes >= needed) return std::nullopt;
+  return Error{Error::Kind::internal, fmt::format("mHC on a device: a workspace of {} bytes where {} are needed",
+                                                  call.workspace_bytes, needed)};
 }
 
 // Fast mode: one partial sum per split, then the coefficients.
@@ -123,7 +219,7 @@ Result<void> run_occupancy(MhcKernelForm form, MhcLaunch g, const CudaMhcOptions
   const std::int64_t columns = form == MhcKernelForm::broadcast ? g.hidden : 4 * static_cast<std::int64_t>(g.hidden);
   const MhcPath path =
       default_dispatch({g.rows, g.hidden, columns, options.assumed_processors, form == MhcKernelForm::fused, false});
-  g.parts = static_cast<int>(path.splits);
+  set_parts(&g, static_cast<int>(path.splits));
   cudaError_t status = cudaSuccess;
   if (path.kind == MhcPath::Kind::threads) {
     status = launch_mhc_small(g, stream);
@@ -139,39 +235,56 @@ Result<void> run_occupancy(MhcKernelForm form, MhcLaunch g, const CudaMhcOptions
 
 std::size_t cuda_mhc_workspace(std::int64_t rows, std::int64_t hidden) {
   // A block has 256 columns of h; a split at least four K blocks of all columns, and there is at least one.
-  const std::int64_t parts = std::max(ceil_div(hidden, kMhcColumns), occupancy_splits(1 << 20, 4 * hidden, 1));
-  return static_cast<std::size_t>(rows * std::max<std::int64_t>(parts, 8)) * kMhcSumStride * sizeof(float);
+  const std::int64_t blocks = ceil_div(hidden, kMhcColumns);
+  const std::int64_t parts = std::max<std::int64_t>({blocks, occupancy_splits(1 << 20, 4 * hidden, 1), 8});
+  const std::int64_t sums = std::max(rows * parts, mhc_product_sums(rows, blocks));
+  return static_cast<std::size_t>(sums) * kMhcSumStride * sizeof(float);
+}
+
+Result<CudaMhcSums> cuda_mhc_product(const CudaMhcCall& c, const CudaMhcOptions& options) {
+  if (auto error = check(c.call)) return tl::unexpected<Error>(*error);
+  if (auto error = check_workspace(c.call)) return tl::unexpected<Error>(*error);
+  if (c.call.rows == 0) return CudaMhcSums{1, 1};
+  const Result<DeviceInfo> device = current_device();
+  if (!device) return tl::unexpected<Error>(device.error());
+  MhcLaunch g = launch_of(c, options.reversed);
+  const int processors = processors_of(options, *device);
+  if (auto done = run_product(form_of(c.call), &g, options, processors, *device); !done)
+    return tl::unexpected<Error>(done.error());
+  return CudaMhcSums{g.parts, g.group};
 }
 
 Result<void> cuda_mhc(const CudaMhcCall& c, const CudaMhcOptions& options) {
   const MhcCall& call = c.call;
   if (call.rows == 0) return {};
-  if (call.rows < 0 || call.hidden <= 0 || call.hidden % 16 != 0 || call.hidden > (std::int64_t{1} << 24))
-    return fail(Error::Kind::usage, fmt::format("mHC on a device: {} rows of {} columns; hidden must be a positive "
-                                                "multiple of 16",
-                                                call.rows, call.hidden));
+  if (auto error = check(call)) return tl::unexpected<Error>(*error);
   const Result<DeviceInfo> device = current_device();
   if (!device) return tl::unexpected<Error>(device.error());
-  const int processors = options.processors > 0 ? std::min(options.processors, device->processors) : device->processors;
+  const int processors = processors_of(options, *device);
   const auto stream = static_cast<cudaStream_t>(options.stream);
-  const MhcLaunch g = launch_of(c, options.reversed);
+  MhcLaunch g = launch_of(c, options.reversed);
   if (call.post_only) return cuda_check("launching mhc_post", launch_mhc_post(g, processors, stream));
   const MhcKernelForm form = form_of(call);
-  const bool needs_workspace = options.path == CudaMhcPath::portable || options.path == CudaMhcPath::occupancy;
-  if (!needs_workspace) {
-    if (const auto shape = shape_of(form, g, options, *device))
+  bool product = options.path == CudaMhcPath::product;
+  if (options.path == CudaMhcPath::automatic || options.path == CudaMhcPath::cluster) {
+    const auto shape = shape_of(form, g, options, *device);
+    product = options.path == CudaMhcPath::automatic && shape && can_run_product(form, g, *device) &&
+              mhc_product_first(form, g.rows, *shape, processors);
+    if (shape && !product)
       return cuda_check("launching the mHC cluster kernel",
                         launch_mhc_cluster(form, g, *shape, options.dependent, stream));
     if (options.path == CudaMhcPath::cluster)
       return fail(Error::Kind::operation,
                   fmt::format("{} holds no cluster that fits {} columns of four streams", device->name, call.hidden));
   }
-  if (call.workspace_bytes < cuda_mhc_workspace(call.rows, call.hidden))
-    return fail(Error::Kind::internal, fmt::format("mHC on a device: a workspace of {} bytes where {} are needed",
-                                                   call.workspace_bytes, cuda_mhc_workspace(call.rows, call.hidden)));
+  if (auto error = check_workspace(call)) return tl::unexpected<Error>(*error);
   if (options.path == CudaMhcPath::occupancy) return run_occupancy(form, g, options, processors, stream);
-  if (auto done = cuda_check("launching the mHC product", launch_mhc_product(form, g, processors, stream)); !done)
+  if (product) {
+    if (auto done = run_product(form, &g, options, processors, *device); !done) return done;
+  } else if (auto done = cuda_check("launching the mHC product", launch_mhc_product(form, g, processors, stream));
+             !done) {
     return done;
+  }
   return cuda_check("launching the mHC coefficients", launch_mhc_finish(form, g, processors, stream));
 }
 

@@ -24,9 +24,10 @@ struct CudaMhcCall {
 };
 
 enum class CudaMhcPath {
-  automatic,  // one launch where the device has clusters that fit, else two
+  automatic,  // what is fastest of those that the device can run
   cluster,
   portable,
+  product,   // mhc_pre: two launches, the sums by the kernels of cuda_mhc_product; fused: mhc_post before them
   occupancy  // fast mode: the default dispatch of a public serving engine; bytes follow rows and processors
 };
 
@@ -39,6 +40,14 @@ struct CudaMhcOptions {
   bool dependent = false;        // programmatic dependent launch: the kernel may start while the one before it ends
   // Of the cluster kernel (mhc_shape.h), for measurements; 0: chosen.
   int cluster = 0, slots = 0, lag = 0;
+  // Of the product's kernels (mhc_product_plan.h), for measurements; 0: chosen.
+  int few_tokens = 0, many_shares = 0;
+};
+
+// Sums in a call's workspace: FP32 [partials, rows, 28], a row's 24 mixes, its square sum and three zeros. Partials of
+// a group merge first, each in turn, then the groups.
+struct CudaMhcSums {
+  int partials, group;
 };
 
 // Bytes of device workspace, whatever the path and the form.
@@ -47,6 +56,11 @@ std::size_t cuda_mhc_workspace(std::int64_t rows, std::int64_t hidden);
 // Enqueues; rows = 0 does nothing. Fails with nothing enqueued where hidden is no positive multiple of 16, the
 // workspace is too small or the device does not have what the path needs.
 Result<void> cuda_mhc(const CudaMhcCall& call, const CudaMhcOptions& options);
+
+// The prenorm product of mhc_pre alone: every mix's sum and the square sum, into the workspace, for whoever reads them
+// to merge. For few rows a partial sum is of 128 columns of a stream, else of 256 columns of all streams. Enqueues;
+// needs compute capability 9.x, rows that begin at multiples of 16 bytes and hidden a multiple of 64.
+Result<CudaMhcSums> cuda_mhc_product(const CudaMhcCall& call, const CudaMhcOptions& options);
 
 }  // namespace batchproof::cuda
 

@@ -39,15 +39,6 @@ __device__ __forceinline__ void split_part(const Site& o, int local, int part, i
   }
 }
 
-template <int kMixTiles>
-__device__ inline void load_step(const char* from, std::uint32_t (&a)[kMixTiles][4]) {
-#pragma unroll
-  for (int j = 0; j < kMixTiles; ++j) {
-    const uint4 four = *reinterpret_cast<const uint4*>(from + j * 512);
-    a[j][0] = four.x, a[j][1] = four.y, a[j][2] = four.z, a[j][3] = four.w;
-  }
-}
-
 template <bool kPost, int kStreams, int kMixTiles, int kLocal>
 __device__ __forceinline__ void multiply(const Site& o, int warp, int lane) {
   const MhcLaunch& g = o.g;

@@ -8,6 +8,14 @@
 
 namespace batchproof::cuda::cluster {
 
+// That of a block, where which one is not known when this is compiled.
+template <int kLocal>
+__device__ inline uint4 of_block(const uint4 (&of)[kLocal], int b) {
+  return kLocal == 1 || b == 0 ? of[0] : of[kLocal - 1];
+}
+
+// Loops over a thread block's blocks are loops: the code of a tile has to stay in the instruction cache, beside that of
+// the other roles.
 template <bool kPost, int kStreams, int kMixTiles, int kLocal>
 __device__ __forceinline__ void walk_rows(const Site& o, int token, int lane) {
   const MhcLaunch& g = o.g;
@@ -47,47 +55,30 @@ __device__ __forceinline__ void walk_rows(const Site& o, int token, int lane) {
   const int end = o.tiles + lag + (norm ? 1 : 0);
   for (int i = 0; i < end; ++i) {
     if (i < o.tiles) {
-      MhcColumns<kStreams, kPost> columns[kLocal];
-      if constexpr (kPost) {
-#pragma unroll
-        for (int b = 0; b < kLocal; ++b) columns[b].x = x[b];
-      }
       const float* const coefficient = coefficients_at + post_turn.at * kPlace;
       post_turn.next(ring);
       barrier_wait(o.full(post_slot.at), post_slot.parity);
-      char* const at = slots_at + post_slot.at * kSlotBytes;
+      char* const at = slots_at + post_slot.at * kSlotBytes + lane * 16;
       if constexpr (kPost) {
         if (i < mine) {
-#pragma unroll
-          for (int b = 0; b < kLocal; ++b) {
-#pragma unroll
-            for (int k = 0; k < kStreams; ++k)
-              columns[b].stream[k] = *reinterpret_cast<const uint4*>(at + (k * kLocal + b) * 512 + lane * 16);
-          }
           float k[20];
           load_post(coefficient, k);
-#pragma unroll
-          for (int b = 0; b < kLocal; ++b) apply_post(columns[b], k, false);
-          bool odd = false;
-#pragma unroll
-          for (int b = 0; b < kLocal; ++b) odd = odd || not_finite<kStreams>(columns[b].stream);
-          if (odd) {
-#pragma unroll
-            for (int b = 0; b < kLocal; ++b) canonical_columns<kStreams>(columns[b].stream);
-          }
-          if (ragged) {  // coefficients may be infinite: 0 * inf is not 0
-#pragma unroll
-            for (int b = 0; b < kLocal; ++b) {
-#pragma unroll
-              for (int j = 0; j < kStreams; ++j)
-                if (column + b * kMhcColumns >= limit) columns[b].stream[j] = make_uint4(0, 0, 0, 0);
-            }
-          }
-#pragma unroll
+#pragma unroll 1
           for (int b = 0; b < kLocal; ++b) {
+            MhcColumns<kStreams, true> columns;
+            columns.x = of_block<kLocal>(x, b);
 #pragma unroll
-            for (int k = 0; k < kStreams; ++k)
-              *reinterpret_cast<uint4*>(at + (k * kLocal + b) * 512 + lane * 16) = columns[b].stream[k];
+            for (int j = 0; j < kStreams; ++j)
+              columns.stream[j] = *reinterpret_cast<const uint4*>(at + (j * kLocal + b) * 512);
+            apply_post(columns, k, false);
+            if (not_finite<kStreams>(columns.stream)) canonical_columns<kStreams>(columns.stream);
+            if (ragged && column + b * kMhcColumns >= limit) {  // coefficients may be infinite: 0 * inf is not 0
+#pragma unroll
+              for (int j = 0; j < kStreams; ++j) columns.stream[j] = make_uint4(0, 0, 0, 0);
+            }
+#pragma unroll
+            for (int j = 0; j < kStreams; ++j)
+              *reinterpret_cast<uint4*>(at + (j * kLocal + b) * 512) = columns.stream[j];
           }
         }
         fence_async_proxy();  // the copy engine stores them
@@ -109,16 +100,14 @@ __device__ __forceinline__ void walk_rows(const Site& o, int token, int lane) {
       if (done == 0) barrier_wait(o.norm_weight(), 0);
       barrier_wait(o.norm(norm_turn.at), norm_turn.parity);
       if (done < mine) {
-        uint4 weight[kLocal];
-#pragma unroll
-        for (int b = 0; b < kLocal; ++b)
-          weight[b] = reinterpret_cast<const uint4*>(o.shared + o.l.norm_weight + b * 512)[lane];
         const float* const from =
             reinterpret_cast<const float*>(o.shared + o.l.norm_in) + norm_turn.at * g.blocks * kMhcTokens + token;
-        norm_columns<kLocal>(u, norm_factor(g, merge_blocks(from, g.blocks, kMhcTokens, false)), weight);
-#pragma unroll
+        const float factor = norm_factor(g, merge_blocks(from, g.blocks, kMhcTokens, false));
+#pragma unroll 1
         for (int b = 0; b < kLocal; ++b) {
-          if (column + b * kMhcColumns < limit) store_columns(out + b * kMhcColumns, u[b], true);
+          const uint4 weight = reinterpret_cast<const uint4*>(o.shared + o.l.norm_weight + b * 512)[lane];
+          const uint4 normed = norm_columns(of_block<kLocal>(u, b), factor, weight);
+          if (column + b * kMhcColumns < limit) store_columns(out + b * kMhcColumns, normed, true);
         }
         out += step * g.out_row;
       }
@@ -134,31 +123,30 @@ __device__ __forceinline__ void walk_rows(const Site& o, int token, int lane) {
             g.delayed ? coefficients_at + pre_turn.at * kPlace + 20
                       : reinterpret_cast<const float*>(o.shared + o.l.pre) + (pre_turn.at * kMhcTokens + token) * 4);
         const char* const at = slots_at + collapse_slot.at * kSlotBytes + lane * 16;
-        uint4 stream[kLocal][kStreams];
-#pragma unroll
-        for (int b = 0; b < kLocal; ++b) {
-#pragma unroll
-          for (int k = 0; k < kStreams; ++k)
-            stream[b][k] = *reinterpret_cast<const uint4*>(at + (k * kLocal + b) * 512);
-        }
         const float k[4] = {pre.x, pre.y, pre.z, pre.w};
         float square[kLocal];
-        const auto again = [&](int b, uint4(&to)[kStreams]) {
+#pragma unroll 1
+        for (int b = 0; b < kLocal; ++b) {
+          uint4 stream[kStreams];
 #pragma unroll
-          for (int j = 0; j < kStreams; ++j) to[j] = load_again(shared_address(at + (j * kLocal + b) * 512));
-        };
-        collapse_blocks<kStreams, kLocal>(g, stream, again, first_row + now * step, column, limit, k, true, u, square);
+          for (int j = 0; j < kStreams; ++j) stream[j] = *reinterpret_cast<const uint4*>(at + (j * kLocal + b) * 512);
+          float sum;
+          const uint4 block = collapse_block<kStreams>(g, stream, first_row + now * step, column + b * kMhcColumns,
+                                                       limit, k, true, &sum);
+          if (!norm && column + b * kMhcColumns < limit) store_columns(out + b * kMhcColumns, block, true);
+#pragma unroll
+          for (int c = 0; c < kLocal; ++c) {
+            if (b == c) u[c] = block, square[c] = sum;
+          }
+        }
         if (norm) {
+          butterflies(square);
           float* const to =
               reinterpret_cast<float*>(o.shared + o.l.norm_out) + collapse_slot.at * kLocal * kMhcTokens + token;
 #pragma unroll
           for (int b = 0; b < kLocal; ++b)
             if (lane == 0) to[b * kMhcTokens] = square[b];
         } else {
-#pragma unroll
-          for (int b = 0; b < kLocal; ++b) {
-            if (column + b * kMhcColumns < limit) store_columns(out + b * kMhcColumns, u[b], true);
-          }
           out += step * g.out_row;
         }
       }

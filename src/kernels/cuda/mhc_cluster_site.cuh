@@ -57,12 +57,6 @@ __device__ inline bool one_lane() {
   asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xFFFFFFFF;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(mine));
   return mine != 0;
 }
-// A load that the compiler does not replace by a value that it has.
-__device__ inline uint4 load_again(std::uint32_t at) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
-  return v;
-}
 // Four bytes, asynchronously.
 __device__ inline void copy_in_4(std::uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");

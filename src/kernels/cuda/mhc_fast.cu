@@ -95,10 +95,10 @@ __global__ void __launch_bounds__(kMhcThreads) mhc_small_kernel(const MhcLaunch 
       sum[24] = __fmaf_rn(o, o, sum[24]);
     }
   }
+  butterflies(sum);
 #pragma unroll
   for (int c = 0; c < 25; ++c) {
-    const float total = butterfly(sum[c]);
-    if (lane == 0) sums[warp][c] = total;
+    if (lane == 0) sums[warp][c] = sum[c];
   }
   __syncthreads();
   if (threadIdx.x < 25) {

@@ -5,10 +5,12 @@
 #ifndef BATCHPROOF_SRC_KERNELS_CUDA_MHC_PARAMS_H_
 #define BATCHPROOF_SRC_KERNELS_CUDA_MHC_PARAMS_H_
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
+#include "src/kernels/cuda/mhc_product_plan.h"
 #include "src/kernels/cuda/mhc_shape.h"
 
 namespace batchproof::cuda {
@@ -54,9 +56,11 @@ struct MhcLaunch {
   bool reversed;  // order witness: every chain from its last part to its first
   bool wide;      // every BF16 row and every row of fn begins at a multiple of 16 bytes
 
-  // Partial sums [rows, parts, kMhcSumStride] between two kernels.
+  // Partial sums between two kernels: kMhcSumStride floats of every row and part. Those of a group of parts merge
+  // first.
   float* partial;
-  int parts;
+  std::int64_t partial_row, partial_step;  // floats from a row to the next, from a part to the next
+  int parts, group;
 };
 
 // Clusters of the shape that the device can hold at once; 0: it cannot run it.
@@ -68,6 +72,13 @@ cudaError_t launch_mhc_cluster(MhcKernelForm form, const MhcLaunch& launch, cons
 // The same bytes without clusters: partial sums, then the rest.
 cudaError_t launch_mhc_product(MhcKernelForm form, const MhcLaunch& launch, int processors, cudaStream_t stream);
 cudaError_t launch_mhc_finish(MhcKernelForm form, const MhcLaunch& launch, int processors, cudaStream_t stream);
+// The partial sums of mhc_pre by kernels for nothing else (mhc_product_plan.h). `launch` has the plan's parts.
+cudaError_t launch_mhc_product_few(const MhcLaunch& launch, const MhcProductPlan& plan, bool dependent,
+                                   cudaStream_t stream);
+// `weights`: (32 columns, 24 rows, groups of columns, streams), `streams`: (64 columns, groups of columns, rows,
+// streams); a box is a block of the reduction, of `streams` kManyTokens rows.
+cudaError_t launch_mhc_product_many(const MhcLaunch& launch, const CUtensorMap& weights, const CUtensorMap& streams,
+                                    const MhcProductPlan& plan, bool dependent, cudaStream_t stream);
 // Fast mode: partial sums of g.parts splits; the fused form after launch_mhc_post, or, for few tokens, all in one.
 cudaError_t launch_mhc_split(MhcKernelForm form, const MhcLaunch& launch, cudaStream_t stream);
 cudaError_t launch_mhc_small(const MhcLaunch& launch, cudaStream_t stream);

@@ -3,15 +3,21 @@
 // The mHC operators without clusters (sm_80 and later): a kernel for the partial sums, one for the rest. The steps are
 // those of mhc_steps.cuh, so the bytes are those of the cluster kernel on the same generation of tensor cores.
 #include "src/kernels/cuda/mhc_steps.cuh"
+#include "src/kernels/cuda/ptx.h"
 
 namespace batchproof::cuda {
 namespace {
 
 constexpr int kTile = 16;  // tokens of a product's thread block
 constexpr int kWarps = kMhcThreads / 32;
+// Of the kernel behind the product.
+constexpr int kFinishThreads = 32 * (kWarps + 1);
+constexpr int kEach = 2;   // blocks of the reduction that a warp has at a time
+constexpr int kBatch = 8;  // tokens that a thread block has at a time, most
+static_assert(kBatch <= kWarps);
 
 __device__ inline float* partial_of(const MhcLaunch& g, std::int64_t token, int part) {
-  return g.partial + (token * g.parts + part) * kMhcSumStride;
+  return g.partial + token * g.partial_row + part * g.partial_step;
 }
 
 // post[4], comb[16] of one token.
@@ -87,70 +93,126 @@ __global__ void __launch_bounds__(kMhcThreads, 2) mhc_product_kernel(const MhcLa
   }
 }
 
-// Everything behind the partial sums; a thread block per token. kStreams 1: the streams are x.
-template <int kStreams, int kMixTiles>
-__global__ void __launch_bounds__(kMhcThreads)
-    mhc_finish_kernel(const MhcLaunch g, const std::uint16_t* streams, std::int64_t row, std::int64_t stream_step) {
+// A token's partial sums of one mix.
+__device__ inline float merge_partials(const MhcLaunch& g, const float* from) {
+  if (g.group == 1) return merge_blocks(from, g.parts, g.partial_step, g.reversed);
+  float total = 0.0f;
+  for (int first = 0; first < g.parts; first += g.group) {
+    const float sum = merge_blocks(from + first * g.partial_step, g.group, g.partial_step, false);
+    total = first == 0 ? sum : __fadd_rn(total, sum);
+  }
+  return total;
+}
+
+// Everything behind the partial sums, for batches of up to eight tokens: first a warp a token for the coefficients,
+// then all warps but the last for one token after the other, and the last one for Sinkhorn of all of them. kStreams 1:
+// the streams are x. The blocks of the reduction go round the warps, kEach a turn. kTurns: of a token, all of whose u
+// stay in registers; 0: any number, u goes to memory and comes back.
+template <int kStreams, int kMixTiles, int kTurns>
+__global__ void __launch_bounds__(kFinishThreads, 2)
+    mhc_finish_kernel(const MhcLaunch g, const std::uint16_t* streams, std::int64_t row, std::int64_t stream_step,
+                      int batch) {
   constexpr int kMixes = kMixTiles == 3 ? 24 : 4;
-  extern __shared__ float squares[];  // [blocks]
-  __shared__ float pre[4];
+  extern __shared__ float squares[];  // [2][blocks]: a token's while the one before is read
+  __shared__ float pre[kBatch][4], exponentials[kBatch][16];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  for (std::int64_t token = blockIdx.x; token < g.rows; token += gridDim.x) {
-    float value = 0.0f;
-    if (warp == 0) {
-      const float sum =
-          merge_blocks(partial_of(g, token, 0) + min(lane, kMhcSquare), g.parts, kMhcSumStride, g.reversed);
-      value = coefficients(g, token, sum, kMixes, lane, mix_scale(g, kMixes, lane), mix_base(g, kMixes, lane));
+  const bool norm = g.norm_weight != nullptr;
+  constexpr int kTurnBlocks = kWarps * kEach, kUnrolled = kTurns > 0 ? kTurns : 1;
+  const int turns = kTurns > 0 ? kTurns : (g.blocks + kTurnBlocks - 1) / kTurnBlocks;
+  for (std::int64_t start = static_cast<std::int64_t>(blockIdx.x) * batch; start < g.rows;
+       start += static_cast<std::int64_t>(gridDim.x) * batch) {
+    const int tokens = static_cast<int>(min(static_cast<std::int64_t>(batch), g.rows - start));
+    if (warp < tokens) {
+      const std::int64_t token = start + warp;
+      const float sum = merge_partials(g, partial_of(g, token, 0) + min(lane, kMhcSquare));
+      const float value =
+          coefficients(g, token, sum, kMixes, lane, mix_scale(g, kMixes, lane), mix_base(g, kMixes, lane));
       if (lane < 4) {
-        pre[lane] = g.delayed ? carried_coefficient(g, token, lane) : value;
+        pre[warp][lane] = g.delayed ? carried_coefficient(g, token, lane) : value;
         if (g.delayed) store_fp32(g.pre_out, token, lane, 0, value);
       }
-    }
-    __syncthreads();
-    if (kMixTiles == 3 && warp == 0) {
-      MhcComb c;
-      c.take(comb_exponential(value), true);
-      sinkhorn(g, c);
-      if (lane < 4) {
-#pragma unroll
-        for (int k = 0; k < 4; ++k) store_fp32(g.comb_out, token, lane, k, c.row[k]);
+      if constexpr (kMixTiles == 3) {
+        const float exponential = comb_exponential(value);
+        if (lane >= 8 && lane < 24) exponentials[warp][lane - 8] = exponential;
       }
     }
-    const float k[4] = {pre[0], pre[1], pre[2], pre[3]};
-    for (int block = warp; block < g.blocks; block += kWarps) {
-      const int h = block * kMhcColumns + lane * 8;
-      uint4 columns[1][kStreams];
-#pragma unroll
-      for (int i = 0; i < kStreams; ++i) {
-        columns[0][i] =
-            h < g.hidden ? load_columns(streams + token * row + i * stream_step + h, g.wide) : make_uint4(0, 0, 0, 0);
-      }
-      float square[1];
-      uint4 u[1];
-      const auto again = [&](int, uint4(&to)[kStreams]) {
-#pragma unroll
-        for (int i = 0; i < kStreams; ++i) to[i] = columns[0][i];
-      };
-      collapse_blocks<kStreams, 1>(g, columns, again, token, h, g.hidden, k, g.wide, u, square);
-      if (lane == 0 && g.norm_weight != nullptr) squares[block] = square[0];
-      if (h < g.hidden) store_columns(g.out + token * g.out_row + h, u[0], g.wide);
-    }
     __syncthreads();
-    if (g.norm_weight != nullptr) {
-      const float factor = norm_factor(g, merge_blocks(squares, g.blocks, 1, g.reversed));
-      for (int block = warp; block < g.blocks; block += kWarps) {
-        const int h = block * kMhcColumns + lane * 8;
-        if (h >= g.hidden) continue;
-        std::uint16_t* const at = g.out + token * g.out_row + h;  // this lane stored it
-        uint4 u[1];
-        if (g.wide) {
-          u[0] = *reinterpret_cast<const uint4*>(at);
-        } else {
-          u[0] = load_columns(at, false);
+    if (warp == kWarps) {
+      if constexpr (kMixTiles == 3) {
+        MhcComb c;
+        const int mine = lane / 4, j = lane % 4;
+        if (mine < tokens) {
+#pragma unroll
+          for (int k = 0; k < 4; ++k) {
+            c.row[k] = exponentials[mine][4 * j + k];
+            c.column[k] = exponentials[mine][4 * k + j];
+          }
         }
-        const uint4 weight[1] = {load_columns(g.norm_weight + h, g.wide)};
-        norm_columns<1>(u, factor, weight);
-        store_columns(at, u[0], g.wide);
+        __syncwarp();
+        sinkhorn(g, c);
+        if (mine < tokens) {
+#pragma unroll
+          for (int k = 0; k < 4; ++k) store_fp32(g.comb_out, start + mine, j, k, c.row[k]);
+        }
+      }
+    } else {
+      uint4 columns[kEach][kStreams];  // of the next turn, on their way
+      const auto load = [&](int t, int first) {
+#pragma unroll
+        for (int e = 0; e < kEach; ++e) {
+          const int h = (first + e * kWarps) * kMhcColumns + lane * 8;
+#pragma unroll
+          for (int i = 0; i < kStreams; ++i) {
+            columns[e][i] = h < g.hidden ? load_columns(streams + (start + t) * row + i * stream_step + h, g.wide)
+                                         : make_uint4(0, 0, 0, 0);
+          }
+        }
+      };
+      load(0, warp);
+      for (int t = 0; t < tokens; ++t) {
+        const std::int64_t token = start + t;
+        const float k[4] = {pre[t][0], pre[t][1], pre[t][2], pre[t][3]};
+        float* const square = squares + t % 2 * g.blocks;
+        std::uint16_t* const out = g.out + token * g.out_row;
+        uint4 u[kUnrolled][kEach];
+#pragma unroll kUnrolled
+        for (int turn = 0; turn < turns; ++turn) {
+          uint4(&mine)[kEach] = u[kTurns > 0 ? turn : 0];
+          const int first = turn * kTurnBlocks + warp;
+          float sums[kEach];
+#pragma unroll
+          for (int e = 0; e < kEach; ++e) {
+            const int h = (first + e * kWarps) * kMhcColumns + lane * 8;
+            mine[e] = collapse_block<kStreams>(g, columns[e], token, h, g.hidden, k, g.wide, &sums[e]);
+            if (h < g.hidden && (!norm || kTurns == 0)) store_columns(out + h, mine[e], g.wide);
+          }
+          if (turn + 1 < turns) {
+            load(t, first + kTurnBlocks);
+          } else if (t + 1 < tokens) {
+            load(t + 1, warp);
+          }
+          if (norm) {
+            butterflies(sums);
+#pragma unroll
+            for (int e = 0; e < kEach; ++e)
+              if (lane == 0 && first + e * kWarps < g.blocks) square[first + e * kWarps] = sums[e];
+          }
+        }
+        if (!norm) continue;
+        named_sync(1, 32 * kWarps);
+        const float factor = norm_factor(g, merge_blocks(square, g.blocks, 1, g.reversed));
+#pragma unroll kUnrolled
+        for (int turn = 0; turn < turns; ++turn) {
+#pragma unroll
+          for (int e = 0; e < kEach; ++e) {
+            const int h = ((turn * kEach + e) * kWarps + warp) * kMhcColumns + lane * 8;
+            if (h >= g.hidden) continue;
+            // What was stored, this lane stored.
+            uint4 v = u[kTurns > 0 ? turn : 0][e];
+            if (kTurns == 0) v = g.wide ? *reinterpret_cast<const uint4*>(out + h) : load_columns(out + h, false);
+            store_columns(out + h, norm_columns(v, factor, load_columns(g.norm_weight + h, g.wide)), g.wide);
+          }
+        }
       }
     }
     __syncthreads();
@@ -196,12 +258,19 @@ cudaError_t product(const MhcLaunch& g, int processors, cudaStream_t stream) {
 
 template <int kStreams, int kMixTiles>
 cudaError_t finish(const MhcLaunch& g, int processors, cudaStream_t stream) {
-  const std::int64_t most = 8 * static_cast<std::int64_t>(processors);
-  const auto blocks = static_cast<unsigned>(g.rows < most ? g.rows : most);
+  // Batches where there are tokens for two thread blocks on every processor.
+  const std::int64_t share = g.rows / (2 * static_cast<std::int64_t>(processors));
+  const int batch = static_cast<int>(share < 1 ? 1 : share > kBatch ? kBatch : share);
+  const std::int64_t batches = (g.rows + batch - 1) / batch, most = 8 * static_cast<std::int64_t>(processors);
   const bool post = g.x != nullptr;
-  mhc_finish_kernel<kStreams, kMixTiles><<<blocks, kMhcThreads, static_cast<std::size_t>(g.blocks) * 4, stream>>>(
+  const int turns = (g.blocks + kWarps * kEach - 1) / (kWarps * kEach);
+  const auto kernel = turns == 1   ? mhc_finish_kernel<kStreams, kMixTiles, 1>
+                      : turns == 2 ? mhc_finish_kernel<kStreams, kMixTiles, 2>
+                                   : mhc_finish_kernel<kStreams, kMixTiles, 0>;
+  kernel<<<static_cast<unsigned>(batches < most ? batches : most), kFinishThreads,
+           2 * static_cast<std::size_t>(g.blocks) * sizeof(float), stream>>>(
       g, post ? g.residual_out : g.residual, post ? g.residual_out_row : g.residual_row,
-      post ? g.residual_out_stream : g.residual_stream);
+      post ? g.residual_out_stream : g.residual_stream, batch);
   return cudaGetLastError();
 }
 

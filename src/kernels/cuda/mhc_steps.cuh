@@ -63,10 +63,14 @@ __device__ inline std::uint32_t canonical_pair(std::uint32_t pair) {
   return pair;
 }
 
-__device__ inline float butterfly(float v) {
+// Every lane's value becomes the sum of all lanes'; of several values at once.
+template <int kCount>
+__device__ inline void butterflies(float (&v)[kCount]) {
 #pragma unroll
-  for (int mask = 16; mask > 0; mask /= 2) v = __fadd_rn(v, __shfl_xor_sync(kAllLanes, v, mask));
-  return v;
+  for (int mask = 16; mask > 0; mask /= 2) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) v[i] = __fadd_rn(v[i], __shfl_xor_sync(kAllLanes, v[i], mask));
+  }
 }
 
 // Eight BF16 columns; one access where rows are aligned.
@@ -264,6 +268,16 @@ __device__ void load_piece(const MhcLaunch& g, int mixes, int block, int part, i
   for (int j = 0; j < kMixTiles; ++j) to[j].load(g, 8 * j + lane / 4, column, inside && 8 * j + lane / 4 < mixes, wide);
 }
 
+// A step's split weights out of shared memory; 512 bytes are eight rows of fn, 16 of them a lane's.
+template <int kMixTiles>
+__device__ inline void load_step(const char* from, std::uint32_t (&a)[kMixTiles][4]) {
+#pragma unroll
+  for (int j = 0; j < kMixTiles; ++j) {
+    const uint4 four = *reinterpret_cast<const uint4*>(from + j * 512);
+    a[j][0] = four.x, a[j][1] = four.y, a[j][2] = four.z, a[j][3] = four.w;
+  }
+}
+
 // Sums of one part and eight tokens: the mixes, and the tokens' products with one another, of which the diagonal is
 // kept.
 template <int kMixTiles>
@@ -285,16 +299,18 @@ struct MhcSums {
     const std::uint32_t tokens[4] = {b0, 0, b1, 0};
     mma_bf16(square, tokens, b0, b1);
   }
-  // Into the rows of the tokens, kMhcSumStride floats each.
-  __device__ void store(float* to, int lane) const {
+  // Into the rows of the tokens, `stride` floats apart; of the first `tokens` of them.
+  __device__ void store(float* to, std::int64_t stride, int tokens, int lane) const {
     const int r = lane / 4, q = lane % 4;
 #pragma unroll
-    for (int j = 0; j < kMixTiles; ++j) {
-      to[2 * q * kMhcSumStride + 8 * j + r] = __fadd_rn(mix[j][0], mix[j][2]);
-      to[(2 * q + 1) * kMhcSumStride + 8 * j + r] = __fadd_rn(mix[j][1], mix[j][3]);
+    for (int e = 0; e < 2; ++e) {
+#pragma unroll
+      for (int j = 0; j < kMixTiles; ++j)
+        if (2 * q + e < tokens) to[(2 * q + e) * stride + 8 * j + r] = __fadd_rn(mix[j][e], mix[j][2 + e]);
     }
-    if (q == r / 2) to[r * kMhcSumStride + kMhcSquare] = r % 2 == 0 ? square[0] : square[1];
+    if (q == r / 2 && r < tokens) to[r * stride + kMhcSquare] = r % 2 == 0 ? square[0] : square[1];
   }
+  __device__ void store(float* to, int lane) const { store(to, kMhcSumStride, kMhcTokens, lane); }
 };
 
 // The parts' sums, `step` floats apart, merged.
@@ -324,7 +340,8 @@ __device__ inline float sigmoid(float v) {
 }
 
 // Merges `blocks` sums, `stride` floats apart; eight at a time are on their way.
-__device__ inline float merge_blocks(const float* from, int blocks, int stride, bool reversed) {
+template <class Stride>
+__device__ inline float merge_blocks(const float* from, int blocks, Stride stride, bool reversed) {
   if (reversed) {
     from += (blocks - 1) * stride;
     stride = -stride;
@@ -515,67 +532,33 @@ __device__ inline uint4 mean_columns(const uint4 (&stream)[kStreams]) {
   return mean;
 }
 
-// A token's columns of kBlocks blocks, a lane's from h on: u, and the blocks' sums of u^2 in every lane. Columns from
-// `limit` on are not written.
-//   again(b): the streams of a block once more, for what is seldom done; where it reads them anew, the compiler keeps
-//   nothing of them in registers for that
-template <int kStreams, int kBlocks, class Again>
-__device__ inline void collapse_blocks(const MhcLaunch& g, const uint4 (&stream)[kBlocks][kStreams], const Again& again,
-                                       std::int64_t token, int h, int limit, const float (&k)[4], bool wide,
-                                       uint4 (&u)[kBlocks], float (&square)[kBlocks]) {
-  bool nan = false;
-#pragma unroll
-  for (int b = 0; b < kBlocks; ++b) u[b] = collapse_columns<kStreams>(stream[b], k, &square[b]);
-  if (g.delayed && g.carried.data == nullptr) {
-#pragma unroll 1
-    for (int b = 0; b < kBlocks; ++b) {
-      uint4 columns[kStreams];
-      again(b, columns);
-      float sum;
-      const uint4 first = first_columns(columns[0], &sum);
-#pragma unroll
-      for (int c = 0; c < kBlocks; ++c) {
-        if (b == c) u[c] = first, square[c] = sum;
-      }
-    }
-  }
-#pragma unroll
-  for (int b = 0; b < kBlocks; ++b) nan = nan || square[b] != square[b];
-  if (nan) canonical_columns<kBlocks>(u);
-  if (g.mean != nullptr) {
-#pragma unroll 1
-    for (int b = 0; b < kBlocks; ++b) {
-      uint4 columns[kStreams];
-      again(b, columns);
-      if (h + b * kMhcColumns < limit)
-        store_columns(g.mean + token * g.mean_row + h + b * kMhcColumns, mean_columns<kStreams>(columns), wide);
-    }
-  }
-  if (g.norm_weight != nullptr) {
-#pragma unroll
-    for (int mask = 16; mask > 0; mask /= 2) {  // butterflies
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) square[b] = __fadd_rn(square[b], __shfl_xor_sync(kAllLanes, square[b], mask));
-    }
-  }
+// A token's columns of one block, a lane's from h on: u, and the lane's sum of u^2. Of the mean, columns from `limit`
+// on are not written.
+template <int kStreams>
+__device__ inline uint4 collapse_block(const MhcLaunch& g, const uint4 (&stream)[kStreams], std::int64_t token, int h,
+                                       int limit, const float (&k)[4], bool wide, float* square) {
+  uint4 u[1] = {collapse_columns<kStreams>(stream, k, square)};
+  if (g.delayed && g.carried.data == nullptr) u[0] = first_columns(stream[0], square);
+  if (*square != *square) canonical_columns<1>(u);
+  if (g.mean != nullptr && h < limit)
+    store_columns(g.mean + token * g.mean_row + h, mean_columns<kStreams>(stream), wide);
+  return u[0];
 }
 
 __device__ inline float norm_factor(const MhcLaunch& g, float z) {
   return __frsqrt_rn(__fmaf_rn(z, g.per_column, g.norm_eps));
 }
 
-template <int kBlocks>
-__device__ inline void norm_columns(uint4 (&u)[kBlocks], float factor, const uint4 (&weight)[kBlocks]) {
+__device__ inline uint4 norm_columns(const uint4& u, float factor, const uint4& weight) {
+  uint4 out[1];
 #pragma unroll
-  for (int b = 0; b < kBlocks; ++b) {
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      const std::uint32_t in = word_of(u[b], w), by = word_of(weight[b], w);
-      word_of(u[b], w) = bf16_pair(__fmul_rn(__fmul_rn(bf16_low(in), factor), bf16_low(by)),
+  for (int w = 0; w < 4; ++w) {
+    const std::uint32_t in = word_of(u, w), by = word_of(weight, w);
+    word_of(out[0], w) = bf16_pair(__fmul_rn(__fmul_rn(bf16_low(in), factor), bf16_low(by)),
                                    __fmul_rn(__fmul_rn(bf16_high(in), factor), bf16_high(by)));
-    }
   }
-  if (not_finite<kBlocks>(u)) canonical_columns<kBlocks>(u);
+  if (not_finite<1>(out)) canonical_columns<1>(out);
+  return out[0];
 }
 
 }  // namespace batchproof::cuda

@@ -73,6 +73,15 @@ __device__ inline void tensor_load(std::uint32_t to, const void* map, std::int32
       : "memory");
 }
 
+__device__ inline void tensor_load(std::uint32_t to, const void* map, std::int32_t x, std::int32_t y, std::int32_t z,
+                                   std::int32_t w, std::uint32_t barrier, std::uint64_t hint) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier), "l"(hint)
+      : "memory");
+}
+
 // The same bytes to the same offset of every block in `mask`; each block's own barrier counts them.
 __device__ inline void tensor_load_multicast(std::uint32_t to, const void* map, std::int32_t x, std::int32_t y,
                                              std::int32_t z, std::uint32_t barrier, std::uint16_t mask,

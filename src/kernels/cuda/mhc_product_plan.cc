@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/kernels/cuda/mhc_product_plan.h"
+
+#include <algorithm>
+
+#include "src/numeric/divide.h"
+
+namespace batchproof::cuda {
+namespace {
+
+// Measured (bench/records/README.md): rows times blocks of the reduction.
+constexpr std::int64_t kOneTileSums = 1280, kFewSums = 16384;
+// Rows from which the product first may be faster than the cluster kernel, and the parts of the processors that have to
+// be in its clusters for it not to be, without post and with it.
+constexpr std::int64_t kProductFirstRows = 4096;
+constexpr double kBusyPre = 0.88, kBusyFused = 0.7;
+
+}  // namespace
+
+std::optional<MhcProductPlan> choose_mhc_product(const MhcProductRequest& r) {
+  constexpr int kTile = kFewWarps * kMhcTokens;  // of the kernel for few rows: a tile of eight tokens a warp
+  if (r.few_tokens > 0 || (r.many_shares == 0 && r.rows <= kFewRowsMost && r.rows * r.blocks <= kFewSums)) {
+    // Few enough that all thread blocks run at once.
+    const int chosen = r.rows * r.blocks <= kOneTileSums ? kTile : r.rows <= 256 ? 64 : r.rows <= 512 ? 128 : 256;
+    const int tokens = r.few_tokens > 0 ? r.few_tokens : chosen;
+    if (r.rows > kFewRowsMost || (tokens != kTile && tokens % (2 * kTile) != 0)) return std::nullopt;
+    return MhcProductPlan{true, tokens, 0};
+  }
+  // As many thread blocks as run at once: each takes its weights once.
+  const std::int64_t shares = r.many_shares > 0 ? r.many_shares : std::max(1, r.processors / r.blocks);
+  return MhcProductPlan{false, 0, static_cast<int>(std::min(shares, ceil_div(r.rows, kManyTokens)))};
+}
+
+bool mhc_product_first(MhcKernelForm form, std::int64_t rows, const MhcShape& shape, int processors) {
+  if ((form != MhcKernelForm::pre && form != MhcKernelForm::fused) || rows < kProductFirstRows) return false;
+  const double busy = static_cast<double>(shape.clusters) * shape.cluster / processors;
+  return busy < (form == MhcKernelForm::pre ? kBusyPre : kBusyFused);
+}
+
+}  // namespace batchproof::cuda
