@@ -53,7 +53,6 @@ beside inputs 120 "$programs/inputs_check"
 beside virtual 120 "$programs/virtual_check" correct
 beside rms_norm 60 "$programs/rms_norm_check" correct
 beside mhc 200 "$programs/mhc_check" correct
-beside mhc-every 300 "$programs/mhc_check" every
 beside mhc-repeat 200 "$programs/mhc_check" repeat
 beside mhc-flips 120 "$programs/mhc_check" flips
 beside suites 240 "$batchproof" check --device cuda "$here"/ops/*/cuda.json
@@ -76,6 +75,7 @@ for tool in memcheck racecheck synccheck; do
 done
 wait
 alone mhc-layers 60 "$programs/mhc_check" layers
+alone mhc-every 180 "$programs/mhc_check" every
 alone bench 240 "$programs/matmul_bench" bench "$results/matmul.json" "${BATCHPROOF_BENCH_SECONDS:-200}"
 alone bench-rms_norm 60 "$programs/rms_norm_bench" bench "$results/rms_norm.json"
 alone bench-mhc_product 60 "$programs/mhc_bench" product "$results/mhc_product.json" 50

@@ -14,11 +14,12 @@ __device__ inline uint4 of_block(const uint4 (&of)[kLocal], int b) {
   return kLocal == 1 || b == 0 ? of[0] : of[kLocal - 1];
 }
 
-// Loops over a thread block's blocks are loops: the code of a tile has to stay in the instruction cache, beside that of
-// the other roles.
+// Behind post, loops over a thread block's blocks are loops: the code of a tile has to stay in the instruction cache,
+// beside that of the other roles. Without it the code is short, and two blocks at once hide one another's latency.
 template <bool kPost, int kStreams, int kMixTiles, int kLocal>
 __device__ __forceinline__ void walk_rows(const Site& o, int token, int lane) {
   const MhcLaunch& g = o.g;
+  constexpr int kAtOnce = kPost ? 1 : kLocal;
   const bool norm = g.norm_weight != nullptr;
   const int slots = o.s.slots, ring = o.s.ring, lag = o.s.lag;
   const int column = o.first_block * kMhcColumns + lane * 8;
@@ -103,7 +104,7 @@ __device__ __forceinline__ void walk_rows(const Site& o, int token, int lane) {
         const float* const from =
             reinterpret_cast<const float*>(o.shared + o.l.norm_in) + norm_turn.at * g.blocks * kMhcTokens + token;
         const float factor = norm_factor(g, merge_blocks(from, g.blocks, kMhcTokens, false));
-#pragma unroll 1
+#pragma unroll kAtOnce
         for (int b = 0; b < kLocal; ++b) {
           const uint4 weight = reinterpret_cast<const uint4*>(o.shared + o.l.norm_weight + b * 512)[lane];
           const uint4 normed = norm_columns(of_block<kLocal>(u, b), factor, weight);
@@ -125,7 +126,7 @@ __device__ __forceinline__ void walk_rows(const Site& o, int token, int lane) {
         const char* const at = slots_at + collapse_slot.at * kSlotBytes + lane * 16;
         const float k[4] = {pre.x, pre.y, pre.z, pre.w};
         float square[kLocal];
-#pragma unroll 1
+#pragma unroll kAtOnce
         for (int b = 0; b < kLocal; ++b) {
           uint4 stream[kStreams];
 #pragma unroll
