@@ -10,6 +10,7 @@ namespace {
 
 // Measured (bench/records/README.md): rows times blocks of the reduction.
 constexpr std::int64_t kOneTileSums = 1280, kFewSums = 16384;
+constexpr int kFewTokensMost = 256;
 // Rows from which the product first may be faster than the cluster kernel, and the parts of the processors that have to
 // be in its clusters for it not to be, without post and with it.
 constexpr std::int64_t kProductFirstRows = 4096;
@@ -20,9 +21,13 @@ constexpr double kBusyPre = 0.88, kBusyFused = 0.7;
 std::optional<MhcProductPlan> choose_mhc_product(const MhcProductRequest& r) {
   constexpr int kTile = kFewWarps * kMhcTokens;  // of the kernel for few rows: a tile of eight tokens a warp
   if (r.few_tokens > 0 || (r.many_shares == 0 && r.rows <= kFewRowsMost && r.rows * r.blocks <= kFewSums)) {
-    // Few enough that all thread blocks run at once.
-    const int chosen = r.rows * r.blocks <= kOneTileSums ? kTile : r.rows <= 256 ? 64 : r.rows <= 512 ? 128 : 256;
-    const int tokens = r.few_tokens > 0 ? r.few_tokens : chosen;
+    // Few enough that all thread blocks run at once, four on a processor.
+    const auto all_at_once = [&](int tokens) {
+      return kProductParts * r.blocks * ceil_div(r.rows, tokens) <= 4 * std::int64_t{r.processors};
+    };
+    int tokens = r.rows * r.blocks <= kOneTileSums ? kTile : 2 * kTile;
+    while (tokens < kFewTokensMost && !all_at_once(tokens)) tokens *= 2;
+    if (r.few_tokens > 0) tokens = r.few_tokens;
     if (r.rows > kFewRowsMost || (tokens != kTile && tokens % (2 * kTile) != 0)) return std::nullopt;
     return MhcProductPlan{true, tokens, 0};
   }

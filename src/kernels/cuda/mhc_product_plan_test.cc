@@ -48,6 +48,9 @@ TEST(MhcProductPlan, FewRowsLeavePartsAndManyLeaveBlocks) {
   EXPECT_TRUE(choose_mhc_product(request(1, 16))->few);
   EXPECT_EQ(choose_mhc_product(request(64, 16))->tokens, 32);
   EXPECT_EQ(choose_mhc_product(request(128, 16))->tokens, 64);
+  EXPECT_EQ(choose_mhc_product(request(256, 16))->tokens, 64);
+  EXPECT_EQ(choose_mhc_product(request(256, 28))->tokens, 128);
+  EXPECT_EQ(choose_mhc_product(request(512, 28))->tokens, 256);
   EXPECT_TRUE(choose_mhc_product(request(1024, 16))->few);
   EXPECT_FALSE(choose_mhc_product(request(1025, 16))->few);
   EXPECT_FALSE(choose_mhc_product(request(1024, 28))->few);
