@@ -22,6 +22,7 @@ static inline int64_t bp_axis_value(const bp_problem* problem, const char* name)
   return -1;
 }
 
+/* NOLINTBEGIN(modernize-use-nullptr): a header of C */
 /* The attribute, or NULL. */
 static inline const bp_attr* bp_find_attr(const bp_problem* problem, const char* name) {
   for (uint32_t i = 0; i < problem->attr_count; ++i) {
@@ -63,6 +64,7 @@ static inline void bp_executed(const bp_context* context, const char* id) {
     snprintf(context->executed, context->executed_size, "%s", id);
   }
 }
+/* NOLINTEND(modernize-use-nullptr) */
 
 #ifdef __cplusplus
 }

@@ -261,7 +261,7 @@ std::vector<ReductionGroup> reduction_groups(const Layout& layout) {
 }
 
 std::vector<ElementPlace> element_places(const PortLayout& port) {
-  std::int64_t extents[BP_MAX_DIMS];
+  std::int64_t extents[BP_MAX_DIMS] = {};
   const int skipped = port.rows >= 0 ? port.port->row_axis : -1;
   std::int64_t count = 1;
   for (int axis = 0; axis < port.ndim; ++axis) {

@@ -293,7 +293,7 @@ void conclude(const Cell& cell, CellResult* result) {
   // Relations that are expected to show something must have run.
   for (const auto& [bit, verdict] : cell.expect.relations) {
     const bool ran = std::any_of(result->relations.begin(), result->relations.end(),
-                                 [bit = bit](const RelationResult& r) { return r.relation == bit; });
+                                 [wanted = bit](const RelationResult& r) { return r.relation == wanted; });
     if (!ran && verdict != Verdict::pass && verdict != Verdict::skipped) met = false;
   }
   if (cell.expect.relations.empty()) {

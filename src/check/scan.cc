@@ -75,7 +75,7 @@ RowIdentity filler_identity(std::uint64_t seed, std::int64_t victims, std::int64
 class AnyScanner final : public Scanner {
  public:
   AnyScanner(const Cell& cell, OperatorHost& host, const ScanOptions& options)
-      : cell_(cell), host_(host), options_(options), session_(cell, host, cell.recipes, options.seed) {}
+      : host_(host), options_(options), session_(cell, host, cell.recipes, options.seed) {}
 
   Result<void> run(std::int64_t size, const Batch& batch, const Seen& seen) override {
     if (!started_) {
@@ -106,7 +106,6 @@ class AnyScanner final : public Scanner {
   }
 
  private:
-  const Cell& cell_;
   OperatorHost& host_;
   const ScanOptions& options_;
   CellSession session_;

@@ -24,8 +24,6 @@
 #include "src/cli/select.h"
 #include "src/cli/verbs.h"
 
-extern char** environ;
-
 namespace batchproof::cli {
 namespace {
 

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 namespace batchproof {
 namespace {
 
@@ -40,8 +42,9 @@ void add_port(const PortAccuracy& port, const std::string& reason, std::vector<s
     };
     if (port.share)
       line += fmt::format(
-          ", {} hold", percent_text(static_cast<std::uint64_t>(*port.share * static_cast<double>(port.elements) + 0.5),
-                                    static_cast<std::uint64_t>(port.elements)));
+          ", {} hold",
+          percent_text(static_cast<std::uint64_t>(std::llround(*port.share * static_cast<double>(port.elements))),
+                       static_cast<std::uint64_t>(port.elements)));
     measure("MARE", &ErrorMeasures::mare);
     measure("MERE", &ErrorMeasures::mere);
     measure("RMSE", &ErrorMeasures::rmse);

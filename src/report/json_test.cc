@@ -107,8 +107,7 @@ TEST(Json, MalformedReportsAreUsageErrorsThatNameTheFile) {
                                         "null",
                                         "{\"schema_version\": 1}",
                                         good.substr(0, good.size() / 2),
-                                        "\x7f"
-                                        "ELF",
+                                        "\177ELF",
                                         "{\"schema_version\": 2, \"context\": {}, \"cells\": []}",
                                         std::string(100000, '[')};
   for (const std::string& text : bad) {

@@ -553,7 +553,7 @@ class Binder {
           spec.recipe = read_atk_range(reader_, item, tensors_[i]->name);
         }
         out_.ports.push_back(std::move(spec));
-      } else if (!input(i) && wanted_[i] == false) {
+      } else if (!input(i) && wanted_[i] == false) {  // NOLINT(bugprone-branch-clone)
         spec.position = out_.position;
         spec.dtype = BP_NONE;
         out_.ports.push_back(std::move(spec));
