@@ -75,7 +75,7 @@ for tool in memcheck racecheck synccheck; do
 done
 wait
 alone mhc-layers 60 "$programs/mhc_check" layers
-alone mhc-every 180 "$programs/mhc_check" every
+alone mhc-every 240 "$programs/mhc_check" every
 alone bench 240 "$programs/matmul_bench" bench "$results/matmul.json" "${BATCHPROOF_BENCH_SECONDS:-200}"
 alone bench-rms_norm 60 "$programs/rms_norm_bench" bench "$results/rms_norm.json"
 alone bench-mhc_product 60 "$programs/mhc_bench" product "$results/mhc_product.json" 50

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Puts the results of one run of bench/gpu.sh into one file, RESULTS/record.json: where and when, what passed, the
-tensor-core rules per dtype, the times of the matrix product, of rms_norm, of mHC and
-of its product alone. Lists of numbers stay one line each.
+tensor-core rules per dtype, the times of the matrix product, of rms_norm, of mHC and of its product alone. Lists of numbers
+stay one line each.
 
 usage: record.py RESULTS DATE "DEVICE, DRIVER" COMMIT
 """

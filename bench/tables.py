@@ -74,56 +74,49 @@ def rules(record):
     return text
 
 
+def by_rows(record, key, of, name, cell, rows=None):
+    """A line for every M, a column for every kind of row, which of() tells and name() shows."""
+    if key not in record:
+        return ["Not in the newest record; the next run of `./run gpu` has it."]
+    rows = rows or record[key]["rows"]
+    columns = list(dict.fromkeys(of(r) for r in rows))
+    found = {(of(r), r["M"]): cell(r) for r in rows}
+    text = [where(record), "", "| M | " + " | ".join(name(c) for c in columns) + " |", "| --- |" + " --- |" * len(columns)]
+    return text + [f"| {m} | " + " | ".join(found.get((c, m), "-") for c in columns) + " |"
+                   for m in sorted({r["M"] for r in rows})]
+
+
+def row_0(record, key):
+    if key not in record:
+        return []
+    rows = record[key]["rows"]
+    moved = sum(r["row_0_elements_moved"] for r in rows)
+    return ["", f"Elements of row 0 that differ between a call with one row and with M: {moved} in {len(rows)} calls."]
+
+
 def rms_norm(record):
     if "rms_norm" not in record:
-        return ["Not in the newest record; the next run of `./run gpu` has it."]
-    rows = [r for r in record["rms_norm"]["rows"] if r["dtype"] == "bf16"]
-    columns = list(dict.fromkeys(r["H"] for r in rows))
-    text = [where(record), "", "| M | " + " | ".join(f"H = {h}" for h in columns) + " |", "| --- |" + " --- |" * len(columns)]
-    for m in sorted({r["M"] for r in rows}):
-        found = {r["H"]: r for r in rows if r["M"] == m}
-        text.append(f"| {m} | " + " | ".join(
-            f"{found[h]['us']:.1f} us, {found[h]['gb_per_s']:.0f} GB/s ({found[h]['of_copy']:.2f}; copy {found[h]['copy_us']:.1f} us)"
-            for h in columns) + " |")
+        return by_rows(record, "rms_norm", None, None, None)
+    text = by_rows(
+        record, "rms_norm", lambda r: r["H"], lambda h: f"H = {h}",
+        lambda r: f"{r['us']:.1f} us, {r['gb_per_s']:.0f} GB/s ({r['of_copy']:.2f}; copy {r['copy_us']:.1f} us)",
+        [r for r in record["rms_norm"]["rows"] if r["dtype"] == "bf16"])
     ours = max(c["ours"] for c in record["rms_norm"]["classes"])
     fast = max(c["fast"] for c in record["rms_norm"]["classes"])
     return text + ["", f"Bit classes of row 0 over M: {ours}; fast mode: {fast}."]
 
 
 def mhc(record):
-    if "mhc" not in record:
-        return ["Not in the newest record; the next run of `./run gpu` has it."]
-    rows = record["mhc"]["rows"]
-    columns = list(dict.fromkeys((r["op"], r["H"]) for r in rows))
-    text = [where(record), "", "| M | " + " | ".join(f"{op}, {h}" for op, h in columns) + " |", "| --- |" + " --- |" * len(columns)]
-    for m in sorted({r["M"] for r in rows}):
-        cells = []
-        for column in columns:
-            found = [r for r in rows if (r["op"], r["H"], r["M"]) == (*column, m)]
-            if not found:
-                cells.append("-")
-                continue
-            r = found[0]
-            dependent = f" / {r['dependent_us']:.1f}" if r["dependent_us"] > 0 else ""
-            cells.append(f"{r['us']:.1f}{dependent} ({r['us'] / r['floor_us']:.2f})")
-        text.append(f"| {m} | " + " | ".join(cells) + " |")
-    moved = sum(r["row_0_elements_moved"] for r in rows)
-    return text + ["", f"Elements of row 0 that differ between a call with one row and with M: {moved} in {len(rows)} calls."]
+    def cell(r):
+        dependent = f" / {r['dependent_us']:.1f}" if r["dependent_us"] > 0 else ""
+        return f"{r['us']:.1f}{dependent} ({r['us'] / r['floor_us']:.2f})"
+
+    return by_rows(record, "mhc", lambda r: (r["op"], r["H"]), lambda c: f"{c[0]}, {c[1]}", cell) + row_0(record, "mhc")
 
 
 def mhc_product(record):
-    if "mhc_product" not in record:
-        return ["Not in the newest record; the next run of `./run gpu` has it."]
-    rows = record["mhc_product"]["rows"]
-    columns = list(dict.fromkeys(r["H"] for r in rows))
-    text = [where(record), "", "| M | " + " | ".join(f"H = {h}" for h in columns) + " |", "| --- |" + " --- |" * len(columns)]
-    for m in sorted({r["M"] for r in rows}):
-        found = {r["H"]: r for r in rows if r["M"] == m}
-        text.append(f"| {m} | " + " | ".join(
-            f"{found[h]['us']:.2f} / {found[h]['dependent_us']:.2f} ({found[h]['us'] / found[h]['floor_us']:.2f})"
-            if h in found else "-" for h in columns) + " |")
-    moved = sum(r["row_0_elements_moved"] for r in rows)
-    return text + ["", f"Elements of row 0 that differ between a call with one row and with M: {moved} in {len(rows)} calls."]
+    return by_rows(record, "mhc_product", lambda r: r["H"], lambda h: f"H = {h}",
+                   lambda r: f"{r['us']:.2f} / {r['dependent_us']:.2f} ({r['us'] / r['floor_us']:.2f})") + row_0(record, "mhc_product")
 
 
 def newest():

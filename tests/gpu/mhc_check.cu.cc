@@ -25,6 +25,14 @@ struct Shape {
 };
 std::string text(const Shape& s) { return fmt::format("{} H={}{}", name_of(s.form), s.hidden, s.norm ? " norm" : ""); }
 
+struct Run {
+  Shape shape;
+  CudaMhcPath path = CudaMhcPath::automatic;
+};
+std::string text(const Run& r) {
+  return text(r.shape) + (r.path == CudaMhcPath::product ? " by the product's kernels" : "");
+}
+
 void run(const MhcCase& c, std::int64_t first, std::int64_t rows, const CudaMhcOptions& options) {
   must(cuda_mhc(c.call(first, rows), options));
 }
@@ -295,51 +303,56 @@ int correct() {
   return score.failed == 0 ? 0 : 1;
 }
 
-// Every batch size from 1 to 16,384, each as the first rows and as the last ones of one large batch in turn, so that a
-// row is at many places: all rows, against the large batch.
+// Where bytes differ from those of a batch of `of` rows by `reference`, for every batch size up to `most`, each as the
+// first rows and as the last ones of the large batch in turn, so that a row is at many places: all rows. Empty:
+// nowhere.
+std::string moved_at(const MhcCase& c, std::int64_t of, CudaMhcPath reference, CudaMhcPath path, std::int64_t most,
+                     cudaStream_t stream) {
+  CudaMhcOptions options;
+  options.stream = stream;
+  options.path = reference;
+  c.clear_outputs();
+  run(c, 0, of, options);
+  must("waiting", cudaStreamSynchronize(stream));
+  const std::vector<Matrix> expected = c.kept();
+  const auto all = c.outputs();
+  const Counter counter;
+  options.path = path;
+  std::string wrong;
+  std::uint64_t before = 0;
+  for (std::int64_t rows = 1; rows <= most; ++rows) {
+    const std::int64_t first = rows % 2 == 0 ? 0 : of - rows;
+    c.clear_rows_on(stream, first, rows);
+    run(c, first, rows, options);
+    for (std::size_t o = 0; o < all.size(); ++o) MhcCase::count(*all[o], expected[o], first, rows, counter, stream);
+    if (rows % 1024 != 0 && rows != most) continue;
+    must("waiting", cudaStreamSynchronize(stream));
+    if (const std::uint64_t now = counter.value(); now != before) {
+      wrong += fmt::format(" {} elements up to M={}", now - before, rows);
+      before = now;
+    }
+  }
+  return wrong;
+}
+
+// Every batch size from 1 to 16,384 has the bytes of the portable kernels; fast mode, which has not, is seen to move.
 int every() {
   Score score;
-  constexpr std::int64_t kMost = 16384;
+  constexpr std::int64_t kMost = 16384, kControl = 600;
   cudaStream_t stream;
   must("making a stream", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  struct Sweep {
-    Shape shape;
-    CudaMhcPath path;
-  };
-  for (const Sweep& sweep : {Sweep{{MhcForm::fused, 4096, true}, CudaMhcPath::automatic},
-                             Sweep{{MhcForm::pre, 4096, true}, CudaMhcPath::automatic},
-                             Sweep{{MhcForm::pre, 4096, true}, CudaMhcPath::product},
-                             Sweep{{MhcForm::fused, 7168, true}, CudaMhcPath::automatic}}) {
-    const Shape& s = sweep.shape;
-    const MhcCase c(s.form, kMost, s.hidden, s.norm);
-    CudaMhcOptions options;
-    options.stream = stream;
-    options.path = sweep.path;
-    c.clear_outputs();
-    run(c, 0, kMost, options);
-    must("waiting", cudaStreamSynchronize(stream));
-    const std::vector<Matrix> expected = c.kept();
-    const auto all = c.outputs();
-    const Counter counter;
-    std::string wrong;
-    std::uint64_t before = 0;
-    for (std::int64_t rows = 1; rows <= kMost; ++rows) {
-      const std::int64_t first = rows % 2 == 0 ? 0 : kMost - rows;
-      c.clear_rows_on(stream, first, rows);
-      run(c, first, rows, options);
-      for (std::size_t o = 0; o < all.size(); ++o) MhcCase::count(*all[o], expected[o], first, rows, counter, stream);
-      if (rows % 1024 == 0) {
-        must("waiting", cudaStreamSynchronize(stream));
-        if (const std::uint64_t now = counter.value(); now != before) {
-          wrong += fmt::format(" {} elements up to M={}", now - before, rows);
-          before = now;
-        }
-      }
-    }
-    score.line(wrong.empty(), fmt::format("{}{}: every M from 1 to {}, all rows: {}", text(s),
-                                          sweep.path == CudaMhcPath::product ? " by the product's kernels" : "", kMost,
+  for (const Run& r : {Run{{MhcForm::fused, 4096, true}}, Run{{MhcForm::fused, 5120, true}},
+                       Run{{MhcForm::fused, 7168, true}}, Run{{MhcForm::pre, 4096, true}},
+                       Run{{MhcForm::pre, 5120, true}}, Run{{MhcForm::pre, 4096, true}, CudaMhcPath::product}}) {
+    const MhcCase c(r.shape.form, kMost, r.shape.hidden, r.shape.norm);
+    const std::string wrong = moved_at(c, kMost, CudaMhcPath::portable, r.path, kMost, stream);
+    score.line(wrong.empty(), fmt::format("{}: every M from 1 to {}, all rows: {}", text(r), kMost,
                                           wrong.empty() ? "one set of bytes" : "moved:" + wrong));
   }
+  const MhcCase control(MhcForm::pre, kControl, 4096, true);
+  const std::string caught =
+      moved_at(control, kControl, CudaMhcPath::occupancy, CudaMhcPath::occupancy, kControl, stream);
+  score.line(!caught.empty(), fmt::format("control, fast mode: moved:{}", caught));
   fmt::print("{} passed, {} failed\n", score.passed, score.failed);
   return score.failed == 0 ? 0 : 1;
 }
@@ -353,10 +366,6 @@ int repeat() {
   const std::size_t load_bytes = std::size_t{256} << 20;
   const DeviceBuffer from = must(DeviceBuffer::make(load_bytes)), to = must(DeviceBuffer::make(load_bytes));
   must("clearing", cudaMemset(from.get(), 1, load_bytes));
-  struct Run {
-    Shape shape;
-    CudaMhcPath path = CudaMhcPath::automatic;
-  };
   for (const Run& r :
        {Run{{MhcForm::fused, 4096, true}}, Run{{MhcForm::fused, 7168, true}}, Run{{MhcForm::pre, 4096, true}},
         Run{{MhcForm::broadcast, 4096, true}}, Run{{MhcForm::pre, 4096, true}, CudaMhcPath::product}}) {
@@ -386,9 +395,8 @@ int repeat() {
         }
         must("waiting", cudaStreamSynchronize(stream));
         must("waiting", cudaStreamSynchronize(busy));
-        score.line(counter.value() == 0, fmt::format("{}{} M={}{}: {} launches, {} elements differ", text(s),
-                                                     r.path == CudaMhcPath::product ? " by the product's kernels" : "",
-                                                     rows, dependent ? " dependent" : "", launches, counter.value()));
+        score.line(counter.value() == 0, fmt::format("{} M={}{}: {} launches, {} elements differ", text(r), rows,
+                                                     dependent ? " dependent" : "", launches, counter.value()));
       }
     }
   }

@@ -130,20 +130,22 @@ std::optional<MhcShape> shape_of(MhcKernelForm form, const MhcLaunch& g, const C
 }
 
 bool can_run_product(MhcKernelForm form, const MhcLaunch& g, const DeviceInfo& device) {
-  const bool four =
-      form == MhcKernelForm::pre || (form == MhcKernelForm::fused && g.residual_out != nullptr);  // streams to read
-  return four && device.major == 9 && g.wide && !g.reversed && g.hidden % 64 == 0;
+  // Of the fused form the product reads what mhc_post has written.
+  const bool has_streams = form == MhcKernelForm::pre || (form == MhcKernelForm::fused && g.residual_out != nullptr);
+  return has_streams && device.major == 9 && g.wide && !g.reversed && g.hidden % 64 == 0;
 }
 
 // The product of mhc_pre, of the fused form behind mhc_post; g.parts and g.group become what it leaves.
 Result<void> run_product(MhcKernelForm form, MhcLaunch* g, const CudaMhcOptions& options, int processors,
                          const DeviceInfo& device) {
   if (!can_run_product(form, *g, device))
-    return fail(Error::Kind::operation,
-                fmt::format("the product alone is for four streams in its usual order, on compute capability 9.x, with "
-                            "hidden a multiple of 64 and rows that begin at multiples of 16 bytes; hidden is {}, {} is "
-                            "{}.{}",
-                            g->hidden, device.name, device.major, device.minor));
+    return fail(
+        Error::Kind::operation,
+        fmt::format(
+            "the product alone is for mhc_pre and the fused form, in the usual order, on compute capability 9.x, with "
+            "hidden a multiple of 64 and rows that begin at multiples of 16 bytes; hidden is {}, {} is "
+            "{}.{}",
+            g->hidden, device.name, device.major, device.minor));
   MhcProductRequest r;
   r.rows = g->rows;
   r.blocks = g->blocks;
