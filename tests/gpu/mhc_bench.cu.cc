@@ -4,7 +4,8 @@
 // pass, both paths and fast mode. `bench` has status 1 where row 0 moved or a launch failed.
 //
 //   mhc_bench bench FILE.json [BUDGET_SECONDS]    mhc_bench product FILE.json [BUDGET_SECONDS]
-//   mhc_bench sweep [BUDGET_SECONDS]    mhc_bench sweep_product [BUDGET_SECONDS]    mhc_bench once OPERATOR H M
+//   mhc_bench sweep [BUDGET_SECONDS]    mhc_bench sweep_product [BUDGET_SECONDS]
+//   mhc_bench once OPERATOR H M [PATH]
 #include <fmt/format.h>
 
 #include <chrono>
@@ -79,9 +80,9 @@ int bench(const char* file, double budget) {
     return score.failed == 0 ? 0 : 1;
   };
   json["copy_tb_per_s"] = bandwidth / 1e12;
-  fmt::print("# copy {:.2f} TB/s\n{:20} {:>5} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>6} {:>6}\n",
-             bandwidth / 1e12, "operator", "H", "M", "floor us", "us", "dependent", "cluster", "2 kernels", "product",
-             "x floor", "fast", "/ fast");
+  fmt::print("# copy {:.2f} TB/s\n{:20} {:>5} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>6} {:>6}\n",
+             bandwidth / 1e12, "operator", "H", "M", "floor us", "us", "dependent", "cluster", "many rows", "2 kernels",
+             "product", "x floor", "fast", "/ fast");
   for (const Work& w : kWork) {
     for (const std::int64_t rows : kRows) {
       if (seconds_since(start) > budget) {
@@ -102,12 +103,13 @@ int bench(const char* file, double budget) {
       const double cluster = post ? 0 : time(CudaMhcPath::cluster, false);
       const double two = post ? 0 : time(CudaMhcPath::portable, false);
       const bool split = w.form == MhcForm::pre || w.form == MhcForm::fused;
+      const double relay = split ? time(CudaMhcPath::relay, false) : 0;
       const double by_product = split ? time(CudaMhcPath::product, false) : 0;
       const double fast = post || w.form == MhcForm::head ? 0 : time(CudaMhcPath::occupancy, false);
       const std::uint64_t differing = moved(all[0], rows, {});
-      fmt::print("{:20} {:5} {:6} {:9.2f} {:9.2f} {:9.2f} {:9.2f} {:9.2f} {:9.2f} {:7.2f} {:6.2f} {:6.2f}{}\n",
-                 name_of(w.form), w.hidden, rows, floor, us, dependent, cluster, two, by_product, us / floor, fast,
-                 fast > 0 ? us / fast : 0.0, differing == 0 ? "" : "  ROW 0 MOVED");
+      fmt::print("{:20} {:5} {:6} {:9.2f} {:9.2f} {:9.2f} {:9.2f} {:9.2f} {:9.2f} {:9.2f} {:7.2f} {:6.2f} {:6.2f}{}\n",
+                 name_of(w.form), w.hidden, rows, floor, us, dependent, cluster, relay, two, by_product, us / floor,
+                 fast, fast > 0 ? us / fast : 0.0, differing == 0 ? "" : "  ROW 0 MOVED");
       const auto expect = [&](bool ok, const std::string& what) {
         if (!ok) score.line(false, fmt::format("{} H={} M={}: {}", name_of(w.form), w.hidden, rows, what));
       };
@@ -125,6 +127,7 @@ int bench(const char* file, double budget) {
                               {"us", us},
                               {"dependent_us", dependent},
                               {"cluster_us", cluster},
+                              {"many_rows_us", relay},
                               {"two_kernels_us", two},
                               {"by_product_us", by_product},
                               {"fast_us", fast},
@@ -134,7 +137,7 @@ int bench(const char* file, double budget) {
   return finish();
 }
 
-// Every cut of the cluster kernel and the other paths, timed: what the choices rest on.
+// Cuts of the cluster kernel and of the one for many rows, and the other paths, timed: what the choices rest on.
 int sweep(double budget) {
   const auto start = std::chrono::steady_clock::now();
   Clock clock;
@@ -144,26 +147,29 @@ int sweep(double budget) {
       const std::vector<MhcCase> all = copies_of(w, rows);
       const double floor = 1e6 * all[0].floor_bytes(rows) / kQuotedBandwidth;
       fmt::print("{} H={} M={} floor {:.2f}:", name_of(w.form), w.hidden, rows, floor);
+      const auto time = [&](const std::string& name, const CudaMhcOptions& options) {
+        const double us = time_of(clock, all, rows, floor, options);
+        if (us > 0) fmt::print(" {}:{:.1f}", name, us);
+      };
+      CudaMhcOptions options;
+      options.path = CudaMhcPath::cluster;
       for (const int cluster : {0, 8}) {
-        for (const int slots : {0}) {
-          for (const int lag : {0, 1, 2}) {
-            if ((rows <= 64 || rows == 2048 || rows == 4096) && (slots > 0 || lag > 0)) continue;
-            CudaMhcOptions options;
-            options.path = CudaMhcPath::cluster;
-            options.cluster = cluster;
-            options.slots = slots;
-            options.lag = lag;
-            const double us = time_of(clock, all, rows, floor, options);
-            if (us > 0) fmt::print(" {}/{}/{}:{:.1f}", cluster, slots, lag, us);
-          }
+        for (const int lag : {0, 1, 2}) {
+          if ((rows <= 64 || rows == 2048 || rows == 4096) && lag > 0) continue;
+          options.cluster = cluster;
+          options.lag = lag;
+          time(fmt::format("{}/{}", cluster, lag), options);
         }
       }
-      for (const CudaMhcPath path : {CudaMhcPath::product, CudaMhcPath::portable}) {
-        CudaMhcOptions options;
-        options.path = path;
-        fmt::print(" {}:{:.1f}", path == CudaMhcPath::product ? "product" : "portable",
-                   time_of(clock, all, rows, floor, options));
+      options.path = CudaMhcPath::relay;
+      for (const int ahead : {4, 5, 6, 7, 8}) {
+        options.ahead = ahead;
+        if (rows > 64) time(fmt::format("ahead {}", ahead), options);
       }
+      options.path = CudaMhcPath::product;
+      time("product", options);
+      options.path = CudaMhcPath::portable;
+      time("portable", options);
       fmt::print("\n");
       std::fflush(stdout);
     }
@@ -247,11 +253,16 @@ int sweep_product(double budget) {
 }
 
 // A few launches of one problem, for a profiler.
-int once(const std::string& name, std::int64_t hidden, std::int64_t rows) {
+int once(const std::string& name, std::int64_t hidden, std::int64_t rows, const std::string& path) {
+  CudaMhcOptions options;
+  options.path = path == "cluster"     ? CudaMhcPath::cluster
+                 : path == "many_rows" ? CudaMhcPath::relay
+                 : path == "product"   ? CudaMhcPath::product
+                                       : CudaMhcPath::automatic;
   for (const Work& w : kWork) {
     if (name != name_of(w.form) || w.hidden != hidden) continue;
     const MhcCase c(w.form, rows, hidden, w.norm);
-    for (int i = 0; i < 4; ++i) must(cuda_mhc(c.call(0, rows, false), {}));
+    for (int i = 0; i < 4; ++i) must(cuda_mhc(c.call(0, rows, false), options));
     must("waiting", cudaDeviceSynchronize());
     return 0;
   }
@@ -269,9 +280,10 @@ int main(int argc, char** argv) {
     return batchproof::cuda::gpu::bench_product(argv[2], argc > 3 ? std::atof(argv[3]) : 1e9);
   if (part == "sweep_product") return batchproof::cuda::gpu::sweep_product(argc > 2 ? std::atof(argv[2]) : 1e9);
   if (part == "sweep") return batchproof::cuda::gpu::sweep(argc > 2 ? std::atof(argv[2]) : 1e9);
-  if (part == "once" && argc > 4) return batchproof::cuda::gpu::once(argv[2], std::atoll(argv[3]), std::atoll(argv[4]));
+  if (part == "once" && argc > 4)
+    return batchproof::cuda::gpu::once(argv[2], std::atoll(argv[3]), std::atoll(argv[4]), argc > 5 ? argv[5] : "");
   std::fprintf(stderr,
                "usage: mhc_bench bench FILE.json [BUDGET_SECONDS] | product FILE.json [BUDGET_SECONDS] | "
-               "sweep [BUDGET_SECONDS] | sweep_product [BUDGET_SECONDS] | once OPERATOR H M\n");
+               "sweep [BUDGET_SECONDS] | sweep_product [BUDGET_SECONDS] | once OPERATOR H M [PATH]\n");
   return 2;
 }

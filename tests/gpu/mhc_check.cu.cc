@@ -30,7 +30,9 @@ struct Run {
   CudaMhcPath path = CudaMhcPath::automatic;
 };
 std::string text(const Run& r) {
-  return text(r.shape) + (r.path == CudaMhcPath::product ? " by the product's kernels" : "");
+  return text(r.shape) + (r.path == CudaMhcPath::product ? " by the product's kernels"
+                          : r.path == CudaMhcPath::relay ? " by the kernel for many rows"
+                                                         : "");
 }
 
 void run(const MhcCase& c, std::int64_t first, std::int64_t rows, const CudaMhcOptions& options) {
@@ -64,7 +66,25 @@ void for_each_product(CudaMhcOptions options, const Body& body) {
   }
 }
 
-// Both paths, every cut of the cluster kernel, other orders, single rows.
+bool has_relay(const Shape& s) {
+  return (s.form == MhcForm::pre || s.form == MhcForm::fused || s.form == MhcForm::fused_delayed) &&
+         s.hidden % 64 == 0 && s.hidden <= kRelayBlocksMost * kMhcColumns;
+}
+
+// Every cut of the kernel for many rows: few thread blocks and many, as close to one another as they may be and far.
+template <class Body>
+void for_each_relay(CudaMhcOptions options, const Body& body) {
+  options.path = CudaMhcPath::relay;
+  for (const int shares : {0, 1, 3}) {
+    for (const int ahead : {0, kRelayAheadLeast, 1000}) {
+      options.many_shares = shares;
+      options.ahead = ahead;
+      body(fmt::format("many rows, {} shares, {} stages ahead", shares, ahead), options);
+    }
+  }
+}
+
+// Every path, every cut of the kernels, other orders, single rows.
 void bytes(const Shape& s, std::int64_t rows, cudaStream_t stream, Score& score) {
   const MhcCase c(s.form, rows, s.hidden, s.norm);
   c.clear_outputs();
@@ -113,23 +133,29 @@ void bytes(const Shape& s, std::int64_t rows, cudaStream_t stream, Score& score)
     few.processors = 20;
     ok = same("20 processors", few, 0, rows) && ok;
   }
-  int products = 0;
+  // Whether a cut that fits gives the bytes, whatever its workspace held.
+  const auto tried = [&](const std::string& name, const CudaMhcOptions& cut) {
+    c.clear_outputs();
+    must("poisoning the workspace",
+         cudaMemset(c.call(0, rows).call.workspace, 0xFF, c.call(0, rows).call.workspace_bytes));
+    must("waiting", cudaDeviceSynchronize());
+    if (!cuda_mhc(c.call(0, rows), cut)) return false;
+    const std::uint64_t differing = c.differing(expected, 0, rows, stream);
+    if (differing != 0) {
+      ok = false;
+      score.line(false, fmt::format("{} M={} {}: {} elements differ", text(s), rows, name, differing));
+    }
+    return true;
+  };
+  int products = 0, relays = 0;
   if (s.form == MhcForm::pre || s.form == MhcForm::fused) {
-    for_each_product(options, [&](const std::string& name, const CudaMhcOptions& cut) {
-      c.clear_outputs();
-      must("poisoning the workspace",
-           cudaMemset(c.call(0, rows).call.workspace, 0xFF, c.call(0, rows).call.workspace_bytes));
-      must("waiting", cudaDeviceSynchronize());
-      if (!cuda_mhc(c.call(0, rows), cut)) return;  // does not fit
-      ++products;
-      const std::uint64_t differing = c.differing(expected, 0, rows, stream);
-      if (differing != 0) {
-        ok = false;
-        score.line(false, fmt::format("{} M={} {}: {} elements differ", text(s), rows, name, differing));
-      }
-    });
+    for_each_product(options,
+                     [&](const std::string& name, const CudaMhcOptions& cut) { products += tried(name, cut); });
     if (products != (s.hidden % 64 == 0 ? 2 * 9 : 0)) ok = false;
   }
+  if (s.form != MhcForm::post)
+    for_each_relay(options, [&](const std::string& name, const CudaMhcOptions& cut) { relays += tried(name, cut); });
+  if (relays != (has_relay(s) ? 9 : 0)) ok = false;
   // The order witness moves bytes.
   CudaMhcOptions reversed;
   reversed.stream = stream;
@@ -140,7 +166,10 @@ void bytes(const Shape& s, std::int64_t rows, cudaStream_t stream, Score& score)
   // BF16 outputs alone need many rows to show it.
   const bool alive = moved != 0 || (s.form == MhcForm::post && rows < 100);
   score.line(ok && alive, fmt::format("{} M={}: one set of bytes{}; {} elements move in the other order", text(s), rows,
-                                      products > 0 ? fmt::format(", {} plans of the product", products) : "", moved));
+                                      products + relays > 0
+                                          ? fmt::format(", {} plans of the product, {} for many rows", products, relays)
+                                          : "",
+                                      moved));
 }
 
 // Against the CPU's FP32 recipe: mHC post byte by byte, the rest within rounding.
@@ -249,10 +278,12 @@ void values(const Shape& s, bool slow, Score& score) {
 }
 
 // NaN and infinity in other rows reach nobody.
-void leaks(const Shape& s, cudaStream_t stream, Score& score) {
+void leaks(const Run& r, cudaStream_t stream, Score& score) {
+  const Shape& s = r.shape;
   constexpr std::int64_t kRows = 40;
   const MhcCase c(s.form, kRows, s.hidden, s.norm);
   CudaMhcOptions options;
+  options.path = r.path;
   options.stream = stream;
   run(c, 0, kRows, options);
   must("waiting", cudaStreamSynchronize(stream));
@@ -262,17 +293,17 @@ void leaks(const Shape& s, cudaStream_t stream, Score& score) {
   std::vector<std::uint16_t> poison(row);
   for (std::size_t i = 0; i < row; ++i) poison[i] = i % 3 == 0 ? 0x7FC1 : i % 3 == 1 ? 0x7F80 : 0xFF80;
   auto* const residual = const_cast<std::uint16_t*>(call.call.residual.data);
-  for (std::int64_t r = 0; r < kRows; ++r) {
-    if (r == 5 || r == 38) continue;
+  for (std::int64_t at = 0; at < kRows; ++at) {
+    if (at == 5 || at == 38) continue;
     must("poisoning",
-         cudaMemcpy(residual + r * call.call.residual.row, poison.data(), row * 2, cudaMemcpyHostToDevice));
+         cudaMemcpy(residual + at * call.call.residual.row, poison.data(), row * 2, cudaMemcpyHostToDevice));
   }
   run(c, 0, kRows, options);
   const std::uint64_t differing = c.differing(expected, 5, 1, stream) + c.differing(expected, 38, 1, stream);
   const std::uint64_t neighbours = c.differing(expected, 6, 1, stream);
   score.line(
       differing == 0 && neighbours != 0,
-      fmt::format("{}: NaN and infinity in 38 of 40 rows: {} elements of the others differ", text(s), differing));
+      fmt::format("{}: NaN and infinity in 38 of 40 rows: {} elements of the others differ", text(r), differing));
 }
 
 constexpr Shape kAll[] = {
@@ -295,7 +326,9 @@ int correct() {
              fmt::format("{} of 75,497,472 reciprocals are not correctly rounded", reciprocals.value()));
   for (const Shape& s : kAll) values(s, false, score);
   for (const Shape& s : {Shape{MhcForm::pre, 4096, true}, Shape{MhcForm::fused, 7168, true}}) values(s, true, score);
-  for (const Shape& s : kAll) leaks(s, stream, score);
+  for (const Shape& s : kAll) leaks({s}, stream, score);
+  for (const Shape& s : kAll)
+    if (has_relay(s)) leaks({s, CudaMhcPath::relay}, stream, score);
   for (const Shape& s : kAll) {
     for (const std::int64_t rows : {1, 17, 130, 777}) bytes(s, rows, stream, score);
   }
@@ -368,9 +401,10 @@ int repeat() {
   must("clearing", cudaMemset(from.get(), 1, load_bytes));
   for (const Run& r :
        {Run{{MhcForm::fused, 4096, true}}, Run{{MhcForm::fused, 7168, true}}, Run{{MhcForm::pre, 4096, true}},
-        Run{{MhcForm::broadcast, 4096, true}}, Run{{MhcForm::pre, 4096, true}, CudaMhcPath::product}}) {
+        Run{{MhcForm::broadcast, 4096, true}}, Run{{MhcForm::pre, 4096, true}, CudaMhcPath::product},
+        Run{{MhcForm::pre, 5120, true}, CudaMhcPath::relay}, Run{{MhcForm::fused, 4096, true}, CudaMhcPath::relay}}) {
     const Shape& s = r.shape;
-    for (const std::int64_t rows : {1, 64, r.path == CudaMhcPath::product ? 1100 : 515}) {
+    for (const std::int64_t rows : {1, 64, r.path == CudaMhcPath::automatic ? 515 : 1100}) {
       for (const bool dependent : {false, true}) {
         const MhcCase c(s.form, rows, s.hidden, s.norm);
         CudaMhcOptions options;
@@ -500,6 +534,12 @@ int sanitize() {
       run(c, 0, rows, options);
       options.path = CudaMhcPath::occupancy;
       if (s.form != MhcForm::head) run(c, 0, rows, options);
+      if (has_relay(s)) {
+        options.path = CudaMhcPath::relay;
+        options.many_shares = 1;  // four stages a thread block
+        run(c, 0, rows, options);
+        options.many_shares = 0;
+      }
       if (s.form == MhcForm::pre) {
         options.path = CudaMhcPath::product;
         options.few_tokens = 32;

@@ -135,6 +135,20 @@ bool can_run_product(MhcKernelForm form, const MhcLaunch& g, const DeviceInfo& d
   return has_streams && device.major == 9 && g.wide && !g.reversed && g.hidden % 64 == 0;
 }
 
+// Of streams [rows, 4, hidden] that begin at multiples of 16 bytes, with hidden a multiple of 64: a block of the
+// reduction of kStageTokens rows. One row: its stride says nothing.
+Result<CUtensorMap> map_streams(const MhcLaunch& g, const std::uint16_t* data, std::int64_t row, std::int64_t stream) {
+  constexpr int kGroup = 64;  // columns that are 128 bytes, the width of the swizzle
+  if (g.rows == 1) row = kMhcStreams * std::int64_t{g.hidden};
+  return encode_tensor_map({.data = data,
+                            .dtype = BP_BF16,
+                            .rank = 4,
+                            .sizes = {kGroup, g.hidden / kGroup, g.rows, kMhcStreams},
+                            .strides = {kGroup * 2, row * 2, stream * 2},
+                            .box = {kGroup, kMhcColumns / kGroup, kStageTokens, kMhcStreams},
+                            .swizzled = true});
+}
+
 // The product of mhc_pre, of the fused form behind mhc_post; g.parts and g.group become what it leaves.
 Result<void> run_product(MhcKernelForm form, MhcLaunch* g, const CudaMhcOptions& options, int processors,
                          const DeviceInfo& device) {
@@ -171,28 +185,52 @@ Result<void> run_product(MhcKernelForm form, MhcLaunch* g, const CudaMhcOptions&
   if (plan->few)
     return cuda_check("launching the mHC product for few rows",
                       launch_mhc_product_few(*g, *plan, options.dependent, stream));
-  // One row: its stride says nothing.
-  const std::int64_t row = g->rows == 1 ? kMhcStreams * std::int64_t{g->hidden} : g->residual_row;
-  // Groups of columns that are 128 bytes, the width of the swizzle.
-  constexpr int kGroup = 64, kWeightGroup = 32;
-  const auto weights = encode_tensor_map({.data = g->fn,
-                                          .dtype = BP_FP32,
-                                          .rank = 4,
-                                          .sizes = {kWeightGroup, 24, g->hidden / kWeightGroup, kMhcStreams},
-                                          .strides = {g->fn_row * 4, kWeightGroup * 4, std::int64_t{g->hidden} * 4},
-                                          .box = {kWeightGroup, 24, kMhcColumns / kWeightGroup, kMhcStreams},
-                                          .swizzled = true});
-  if (!weights) return tl::unexpected<Error>(weights.error());
-  const auto streams = encode_tensor_map({.data = g->residual,
-                                          .dtype = BP_BF16,
-                                          .rank = 4,
-                                          .sizes = {kGroup, g->hidden / kGroup, g->rows, kMhcStreams},
-                                          .strides = {kGroup * 2, row * 2, g->residual_stream * 2},
-                                          .box = {kGroup, kMhcColumns / kGroup, kManyTokens, kMhcStreams},
-                                          .swizzled = true});
+  const auto streams = map_streams(*g, g->residual, g->residual_row, g->residual_stream);
   if (!streams) return tl::unexpected<Error>(streams.error());
   return cuda_check("launching the mHC product",
-                    launch_mhc_product_many(*g, *weights, *streams, *plan, options.dependent, stream));
+                    launch_mhc_product_many(*g, *streams, *plan, options.dependent, stream));
+}
+
+// Nothing where the device or the call does not fit.
+std::optional<MhcRelayPlan> relay_of(MhcKernelForm form, const MhcLaunch& g, const CudaMhcOptions& options,
+                                     int processors, const DeviceInfo& device) {
+  if (!can_run_product(form, g, device)) return std::nullopt;
+  MhcRelayRequest r;
+  r.form = form;
+  r.rows = g.rows;
+  r.blocks = g.blocks;
+  r.processors = processors;
+  r.shares = options.many_shares;
+  r.ahead = options.ahead;
+  return choose_mhc_relay(r);
+}
+
+Result<void> run_relay(MhcKernelForm form, const MhcLaunch& g, const MhcRelayPlan& plan, cudaStream_t stream) {
+  MhcRelayMaps maps{};
+  const auto set = [](const Result<CUtensorMap>& from, CUtensorMap* to) -> Result<void> {
+    if (!from) return tl::unexpected<Error>(from.error());
+    *to = *from;
+    return {};
+  };
+  if (auto done = set(map_streams(g, g.residual, g.residual_row, g.residual_stream), &maps.streams); !done) return done;
+  if (form == MhcKernelForm::fused) {
+    if (auto done = set(map_streams(g, g.residual_out, g.residual_out_row, g.residual_out_stream), &maps.streams_out);
+        !done)
+      return done;
+    const std::int64_t row = g.rows == 1 ? g.hidden : g.x_row;
+    if (auto done = set(encode_tensor_map({.data = g.x,
+                                           .dtype = BP_BF16,
+                                           .rank = 3,
+                                           .sizes = {g.hidden, g.rows, 1},
+                                           .strides = {row * 2, row * g.rows * 2},
+                                           .box = {kMhcColumns, kStageTokens, 1},
+                                           .swizzled = false}),
+                        &maps.x);
+        !done)
+      return done;
+  }
+  auto* const complete = reinterpret_cast<std::uint32_t*>(g.partial + mhc_relay_floats(g.rows, g.blocks).sums);
+  return cuda_check("launching the mHC kernel for many rows", launch_mhc_relay(form, g, maps, plan, complete, stream));
 }
 
 int processors_of(const CudaMhcOptions& options, const DeviceInfo& device) {
@@ -239,8 +277,9 @@ std::size_t cuda_mhc_workspace(std::int64_t rows, std::int64_t hidden) {
   // A block has 256 columns of h; a split at least four K blocks of all columns, and there is at least one.
   const std::int64_t blocks = ceil_div(hidden, kMhcColumns);
   const std::int64_t parts = std::max<std::int64_t>({blocks, occupancy_splits(1 << 20, 4 * hidden, 1), 8});
-  const std::int64_t sums = std::max(rows * parts, mhc_product_sums(rows, blocks));
-  return static_cast<std::size_t>(sums) * kMhcSumStride * sizeof(float);
+  const std::int64_t sums = std::max(rows * parts, mhc_product_sums(rows, blocks)) * kMhcSumStride;
+  const MhcRelayFloats relay = mhc_relay_floats(rows, blocks);
+  return static_cast<std::size_t>(std::max(sums, relay.sums + relay.complete)) * sizeof(float);
 }
 
 Result<CudaMhcSums> cuda_mhc_product(const CudaMhcCall& c, const CudaMhcOptions& options) {
@@ -267,21 +306,33 @@ Result<void> cuda_mhc(const CudaMhcCall& c, const CudaMhcOptions& options) {
   MhcLaunch g = launch_of(c, options.reversed);
   if (call.post_only) return cuda_check("launching mhc_post", launch_mhc_post(g, processors, stream));
   const MhcKernelForm form = form_of(call);
-  bool product = options.path == CudaMhcPath::product;
-  if (options.path == CudaMhcPath::automatic || options.path == CudaMhcPath::cluster) {
-    const auto shape = shape_of(form, g, options, *device);
-    product = options.path == CudaMhcPath::automatic && shape && can_run_product(form, g, *device) &&
-              mhc_product_first(form, g.rows, *shape, processors);
-    if (shape && !product)
+  const bool automatic = options.path == CudaMhcPath::automatic;
+  if (automatic || options.path == CudaMhcPath::relay) {
+    const auto relay = relay_of(form, g, options, processors, *device);
+    if (relay && (!automatic || mhc_relay_pays(g.rows, g.blocks))) {
+      if (auto error = check_workspace(call)) return tl::unexpected<Error>(*error);
+      return run_relay(form, g, *relay, stream);
+    }
+    if (!automatic)
+      return fail(
+          Error::Kind::operation,
+          fmt::format("the kernel for many rows is for mhc_pre and the fused form, in the usual order, on compute "
+                      "capability 9.x, with hidden a multiple of 64 up to {} and rows that begin at multiples of 16 "
+                      "bytes; hidden is {}, {} is {}.{} with {} processors to use",
+                      kRelayBlocksMost * kMhcColumns, g.hidden, device->name, device->major, device->minor,
+                      processors));
+  }
+  if (automatic || options.path == CudaMhcPath::cluster) {
+    if (const auto shape = shape_of(form, g, options, *device))
       return cuda_check("launching the mHC cluster kernel",
                         launch_mhc_cluster(form, g, *shape, options.dependent, stream));
-    if (options.path == CudaMhcPath::cluster)
+    if (!automatic)
       return fail(Error::Kind::operation,
                   fmt::format("{} holds no cluster that fits {} columns of four streams", device->name, call.hidden));
   }
   if (auto error = check_workspace(call)) return tl::unexpected<Error>(*error);
   if (options.path == CudaMhcPath::occupancy) return run_occupancy(form, g, options, processors, stream);
-  if (product) {
+  if (options.path == CudaMhcPath::product) {
     if (auto done = run_product(form, &g, options, processors, *device); !done) return done;
   } else if (auto done = cuda_check("launching the mHC product", launch_mhc_product(form, g, processors, stream));
              !done) {

@@ -28,6 +28,7 @@ enum class CudaMhcPath {
   cluster,
   portable,
   product,   // mhc_pre: two launches, the sums by the kernels of cuda_mhc_product; fused: mhc_post before them
+  relay,     // mhc_pre and fused: one launch for many rows, whose thread blocks hand tokens to one another
   occupancy  // fast mode: the default dispatch of a public serving engine; bytes follow rows and processors
 };
 
@@ -40,8 +41,9 @@ struct CudaMhcOptions {
   bool dependent = false;        // programmatic dependent launch: the kernel may start while the one before it ends
   // Of the cluster kernel (mhc_shape.h), for measurements; 0: chosen.
   int cluster = 0, slots = 0, lag = 0;
-  // Of the product's kernels (mhc_product_plan.h), for measurements; 0: chosen.
-  int few_tokens = 0, many_shares = 0;
+  // Of the product's kernels (mhc_product_plan.h) and of the one for many rows (mhc_relay_plan.h), for measurements;
+  // 0: chosen.
+  int few_tokens = 0, many_shares = 0, ahead = 0;
 };
 
 // Sums in a call's workspace: FP32 [partials, rows, 28], a row's 24 mixes, its square sum and three zeros. Partials of

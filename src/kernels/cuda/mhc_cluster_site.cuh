@@ -33,6 +33,14 @@ __device__ inline void copy_in(std::uint32_t to, const void* from, std::uint32_t
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
+__device__ inline void copy_in(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier,
+                               std::uint64_t hint) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+          to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(hint)
+      : "memory");
+}
 
 __device__ inline void copy_to_global(void* to, std::uint32_t from, std::uint32_t bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "src/kernels/cuda/mhc_product_plan.h"
+#include "src/kernels/cuda/mhc_relay_plan.h"
 #include "src/kernels/cuda/mhc_shape.h"
 
 namespace batchproof::cuda {
@@ -75,10 +76,17 @@ cudaError_t launch_mhc_finish(MhcKernelForm form, const MhcLaunch& launch, int p
 // The partial sums of mhc_pre by kernels for nothing else (mhc_product_plan.h). `launch` has the plan's parts.
 cudaError_t launch_mhc_product_few(const MhcLaunch& launch, const MhcProductPlan& plan, bool dependent,
                                    cudaStream_t stream);
-// `weights`: (32 columns, 24 rows, groups of columns, streams), `streams`: (64 columns, groups of columns, rows,
-// streams); a box is a block of the reduction, of `streams` kManyTokens rows.
-cudaError_t launch_mhc_product_many(const MhcLaunch& launch, const CUtensorMap& weights, const CUtensorMap& streams,
-                                    const MhcProductPlan& plan, bool dependent, cudaStream_t stream);
+// `streams`: (64 columns, groups of columns, rows, streams); a box is a block of the reduction of kStageTokens rows.
+cudaError_t launch_mhc_product_many(const MhcLaunch& launch, const CUtensorMap& streams, const MhcProductPlan& plan,
+                                    bool dependent, cudaStream_t stream);
+// mhc_pre and the fused form by thread blocks that hand tokens to one another (mhc_relay_plan.h). `launch.partial`: the
+// sums; `complete`: a counter of every kStageTokens rows, set to 0 here. A cooperative launch.
+struct MhcRelayMaps {
+  CUtensorMap streams, streams_out;  // as of launch_mhc_product_many
+  CUtensorMap x;                     // (columns, rows, 1); a box is a block of the reduction of kStageTokens rows
+};
+cudaError_t launch_mhc_relay(MhcKernelForm form, const MhcLaunch& launch, const MhcRelayMaps& maps,
+                             const MhcRelayPlan& plan, std::uint32_t* complete, cudaStream_t stream);
 // Fast mode: partial sums of g.parts splits; the fused form after launch_mhc_post, or, for few tokens, all in one.
 cudaError_t launch_mhc_split(MhcKernelForm form, const MhcLaunch& launch, cudaStream_t stream);
 cudaError_t launch_mhc_small(const MhcLaunch& launch, cudaStream_t stream);

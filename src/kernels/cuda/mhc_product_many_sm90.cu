@@ -7,33 +7,32 @@
 // sums, an eighteenth of what it reads.
 //
 //   product warps (8)   one part each of a stage's tokens: sums to shared memory
-//   copy warp           the weights, then streams, kManyStages ahead
+//   copy warp           streams, kStages ahead
 //   merge warps (3)     a stage's parts in order, to global memory
 #include <cuda.h>
 
-#include "src/kernels/cuda/mhc_cluster_site.cuh"
-#include "src/kernels/cuda/mhc_product_plan.h"
+#include "src/kernels/cuda/mhc_stage.cuh"
 
 namespace batchproof::cuda {
 namespace {
 
+using namespace stage;  // NOLINT(google-build-using-namespace)
+
 constexpr int kProducts = kProductParts, kMergers = 3;
 constexpr int kThreads = 32 * (kProducts + 1 + kMergers);
-constexpr int kTiles = kManyTokens / kMhcTokens;
-constexpr int kPartFloats = kManyTokens * kMhcSumStride;
+constexpr int kStages = 6;  // in shared memory
+constexpr int kPartFloats = kTokens * kMhcSumStride;
 constexpr int kSumBuffers = 2;
 constexpr int kSumFours = kMhcSumStride / 4;
-constexpr int kSummed = 1;  // named barriers: a buffer's sums are there
-// The weights come as FP32 to the first stages, before any streams do.
-constexpr int kWeightBytes = 24 * 4 * kMhcColumns * 4;
-constexpr int kWeightStages = kWeightBytes / kManyStageBytes;
-// Two stages that do not wait for the weights: a product warp takes the next one before it gives theirs back.
-static_assert(kWeightBytes % kManyStageBytes == 0 && kManyStages - kWeightStages >= 2);
+constexpr int kSummed = 1, kWeighed = kSummed + kSumBuffers;  // named barriers: a buffer's sums, the weights are there
+constexpr int kWeighers = 32 * (kProducts + 1);
+// Stages that are asked for before the weights have come; more of them would be in the weights' way.
+constexpr int kEarly = 2;
 
 struct Memory {
-  char stage[kManyStages][kManyStageBytes];  // at a multiple of 1024
+  char stage[kStages][4 * kStreamBytes];  // at a multiple of 1024
   float sums[kSumBuffers][kProductParts][kPartFloats];
-  std::uint64_t full[kManyStages], empty[kManyStages];
+  std::uint64_t full[kStages], empty[kStages];
   std::uint64_t merged[kSumBuffers];
 };
 
@@ -41,45 +40,27 @@ struct Memory {
 struct Walk {
   int block;
   int first, stages;  // of the first stage's place among all
-  __device__ std::int64_t row(int i) const { return static_cast<std::int64_t>(first + i) * kManyTokens; }
+  __device__ std::int64_t row(int i) const { return static_cast<std::int64_t>(first + i) * kTokens; }
 };
 
-// A part's weights, as the tensor core takes them. Rows of 128 bytes are 32 columns, 24 of them a group's; 16 bytes of
-// a row are swizzled with the row's number.
-__device__ __forceinline__ void take_part(const char* weights, int part, int lane, std::uint32_t (&a)[8][3][4]) {
-  const int r = lane / 4, q = lane % 4;
-#pragma unroll
-  for (int piece = 0; piece < 4; ++piece) {
-    const char* const group = weights + (part * 4 + piece) * 24 * 128;
-#pragma unroll
-    for (int j = 0; j < 3; ++j) {
-      const char* const row = group + (8 * j + r) * 128;
-      MhcWeights raw;
-      raw.low = *reinterpret_cast<const float4*>(row + ((2 * q) ^ r) * 16);
-      raw.high = *reinterpret_cast<const float4*>(row + ((2 * q + 1) ^ r) * 16);
-      split_weights(raw, a[2 * piece][j], a[2 * piece + 1][j]);
-    }
+__device__ __forceinline__ void multiply_part(const MhcLaunch& g, const Walk& w, Memory& m, int part, int lane) {
+  PartWeights a;
+  {
+    RawPart raw;
+    raw.ask(g, w.block, part, lane);
+    raw.split(a);
   }
-}
-
-__device__ __forceinline__ void multiply_part(const Walk& w, Memory& m, int part, int lane) {
-  std::uint32_t a[8][3][4];
-  barrier_wait(shared_address(&m.full[0]), 0);
-  take_part(m.stage[0], part, lane, a);
-  // Rows of 128 bytes are 64 columns of a stream; four of them are a token's, swizzled alike.
-  const int token = lane / 4, q = lane % 4, swizzle = token % 2 * 4 + part % 2 * 2;
-  const int from = ((part / 2 * kManyTokens + token) * 4 + part % 2 * 2) * 128;
-  cluster::Turn stage{kWeightStages, 0}, buffer;
+  named_arrive(kWeighed, kWeighers);
+  cluster::Turn slot, buffer;
   uint4 v[kTiles][4];
   const auto take_stage = [&] {
-    barrier_wait(shared_address(&m.full[stage.at]), stage.parity);
-    const char* const at = m.stage[stage.at] + from;
+    barrier_wait(shared_address(&m.full[slot.at]), slot.parity);
 #pragma unroll
     for (int piece = 0; piece < 4; ++piece) {
+      const char* const at =
+          m.stage[slot.at] + offset_of(part / 2, lane / 4, part % 2 * 2 + piece / 2, piece % 2 * 4 + lane % 4);
 #pragma unroll
-      for (int t = 0; t < kTiles; ++t)
-        v[t][piece] = *reinterpret_cast<const uint4*>(at + t * kMhcTokens * 512 + piece / 2 * 128 +
-                                                      ((piece % 2 * 4 + q) ^ (swizzle + piece / 2)) * 16);
+      for (int t = 0; t < kTiles; ++t) v[t][piece] = *reinterpret_cast<const uint4*>(at + t * kMhcTokens * 512);
     }
   };
   take_stage();
@@ -95,8 +76,8 @@ __device__ __forceinline__ void multiply_part(const Walk& w, Memory& m, int part
         sums[t].add(a[2 * piece + 1], v[t][piece].z, v[t][piece].w);
       }
     }
-    const int done = stage.at;
-    stage.next(kManyStages);
+    const int done = slot.at;
+    slot.next(kStages);
     if (i + 1 < w.stages) take_stage();  // on its way while the sums are stored
     if (i >= kSumBuffers) barrier_wait(shared_address(&m.merged[buffer.at]), buffer.parity ^ 1);
 #pragma unroll
@@ -105,26 +86,28 @@ __device__ __forceinline__ void multiply_part(const Walk& w, Memory& m, int part
     // Not before the sums are stored: an arrival orders nothing before the copy engine's writes, and it does overtake
     // loads that are still under way. The sums are what waits for this stage's.
     __syncwarp();
-    if (lane == 0) {
-      barrier_arrive(shared_address(&m.empty[done]));
-      for (int k = 0; i == 0 && k < kWeightStages; ++k) barrier_arrive(shared_address(&m.empty[k]));
-    }
+    if (lane == 0) barrier_arrive(shared_address(&m.empty[done]));
   }
 }
 
-__device__ __forceinline__ void bring_stages(const Walk& w, Memory& m, const CUtensorMap* weights,
-                                             const CUtensorMap* streams) {
-  if (!cluster::one_lane()) return;
-  barrier_expect_bytes(shared_address(&m.full[0]), kWeightBytes);
-  tensor_load(shared_address(m.stage[0]), weights, 0, 0, w.block * 8, 0, shared_address(&m.full[0]), kEvictLast);
-  for (int k = 1; k < kWeightStages; ++k) barrier_arrive(shared_address(&m.full[k]));
-  cluster::Turn stage{kWeightStages, 0};
-  for (int i = 0; i < w.stages; ++i, stage.next(kManyStages)) {
-    if (i + kWeightStages >= kManyStages) barrier_wait(shared_address(&m.empty[stage.at]), stage.parity ^ 1);
-    const std::uint32_t full = shared_address(&m.full[stage.at]);
-    barrier_expect_bytes(full, kManyStageBytes);
-    tensor_load(shared_address(m.stage[stage.at]), streams, 0, w.block * 4, static_cast<int>(w.row(i)), 0, full,
+// A warp calls it, one lane of it works.
+__device__ __forceinline__ void bring_stages(const Walk& w, Memory& m, const CUtensorMap* streams) {
+  const bool chosen = cluster::one_lane();
+  const auto bring = [&](int i, int slot) {
+    const std::uint32_t full = shared_address(&m.full[slot]);
+    barrier_expect_bytes(full, 4 * kStreamBytes);
+    tensor_load(shared_address(m.stage[slot]), streams, 0, w.block * 4, static_cast<int>(w.row(i)), 0, full,
                 kEvictFirst);
+  };
+  for (int i = 0; chosen && i < min(kEarly, w.stages); ++i) bring(i, i);
+  __syncwarp();
+  named_sync(kWeighed, kWeighers);
+  if (!chosen) return;
+  cluster::Turn slot{kEarly, 0};
+  for (int i = kEarly; i < w.stages; ++i, slot.next(kStages)) {
+    // The first time round nobody has given a slot back: its barrier is in the phase before.
+    barrier_wait(shared_address(&m.empty[slot.at]), slot.parity ^ 1);
+    bring(i, slot.at);
   }
 }
 
@@ -133,7 +116,7 @@ __device__ __forceinline__ void merge_stages(const MhcLaunch& g, const Walk& w, 
   for (int i = 0; i < w.stages; ++i, buffer.next(kSumBuffers)) {
     named_sync(kSummed + buffer.at, 32 * (kProducts + kMergers));
     float4* const to = reinterpret_cast<float4*>(g.partial + w.block * g.partial_step + w.row(i) * g.partial_row);
-    for (int k = warp * 32 + lane; k < kManyTokens * kSumFours; k += 32 * kMergers) {
+    for (int k = warp * 32 + lane; k < kTokens * kSumFours; k += 32 * kMergers) {
       float4 total = reinterpret_cast<const float4*>(m.sums[buffer.at][0])[k];
 #pragma unroll
       for (int p = 1; p < kProductParts; ++p)
@@ -147,38 +130,34 @@ __device__ __forceinline__ void merge_stages(const MhcLaunch& g, const Walk& w, 
 
 // blockIdx.x: the block of the reduction; shares of the stages over blockIdx.y.
 __global__ void __launch_bounds__(kThreads, 1)
-    mhc_product_many_kernel(const __grid_constant__ MhcLaunch g, const __grid_constant__ CUtensorMap weights,
-                            const __grid_constant__ CUtensorMap streams) {
+    mhc_product_many_kernel(const __grid_constant__ MhcLaunch g, const __grid_constant__ CUtensorMap streams) {
   extern __shared__ __align__(1024) char memory[];
   Memory& m = *reinterpret_cast<Memory*>(memory + (1024 - shared_address(memory) % 1024) % 1024);
   const int warp = warp_index(), lane = threadIdx.x % 32;
-  const std::int64_t all = (g.rows + kManyTokens - 1) / kManyTokens;
+  const std::int64_t all = (g.rows + kTokens - 1) / kTokens;
   Walk w;
   w.block = static_cast<int>(blockIdx.x);
   w.first = static_cast<int>(all * blockIdx.y / gridDim.y);
   w.stages = static_cast<int>(all * (blockIdx.y + 1) / gridDim.y) - w.first;
   if (warp == kProducts) {
-    if (lane < kManyStages) {
+    if (lane < kStages) {
       barrier_init(shared_address(&m.full[lane]), 1);
       barrier_init(shared_address(&m.empty[lane]), kProducts);
     }
     if (lane < kSumBuffers) barrier_init(shared_address(&m.merged[lane]), 32 * kMergers);
     barrier_init_fence();
-    if (lane == 0) {
-      tensor_map_prefetch(&weights);
-      tensor_map_prefetch(&streams);
-    }
+    if (lane == 0) tensor_map_prefetch(&streams);
   }
   __syncthreads();
   let_next_grid_start();
   wait_for_prior_grid();
   if (warp < kProducts) {
     registers_raise<208>();
-    multiply_part(w, m, warp, lane);
+    multiply_part(g, w, m, warp, lane);
   } else {
     registers_lower<80>();
     if (warp == kProducts) {
-      bring_stages(w, m, &weights, &streams);
+      bring_stages(w, m, &streams);
     } else {
       merge_stages(g, w, m, warp - kProducts - 1, lane);
     }
@@ -187,8 +166,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 }  // namespace
 
-cudaError_t launch_mhc_product_many(const MhcLaunch& g, const CUtensorMap& weights, const CUtensorMap& streams,
-                                    const MhcProductPlan& plan, bool dependent, cudaStream_t stream) {
+cudaError_t launch_mhc_product_many(const MhcLaunch& g, const CUtensorMap& streams, const MhcProductPlan& plan,
+                                    bool dependent, cudaStream_t stream) {
   constexpr int kBytes = sizeof(Memory) + 1024;
   if (const cudaError_t status =
           cudaFuncSetAttribute(mhc_product_many_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
@@ -204,7 +183,7 @@ cudaError_t launch_mhc_product_many(const MhcLaunch& g, const CUtensorMap& weigh
   attribute.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &attribute;
   config.numAttrs = dependent ? 1 : 0;
-  return cudaLaunchKernelEx(&config, mhc_product_many_kernel, g, weights, streams);
+  return cudaLaunchKernelEx(&config, mhc_product_many_kernel, g, streams);
 }
 
 }  // namespace batchproof::cuda

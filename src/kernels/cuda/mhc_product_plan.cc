@@ -11,10 +11,6 @@ namespace {
 // Measured (bench/records/README.md): rows times blocks of the reduction.
 constexpr std::int64_t kOneTileSums = 1280, kFewSums = 16384;
 constexpr int kFewTokensMost = 256;
-// Rows from which the product first may be faster than the cluster kernel, and the parts of the processors that have to
-// be in its clusters for it not to be, without post and with it.
-constexpr std::int64_t kProductFirstRows = 4096;
-constexpr double kBusyPre = 0.88, kBusyFused = 0.7;
 
 }  // namespace
 
@@ -33,13 +29,7 @@ std::optional<MhcProductPlan> choose_mhc_product(const MhcProductRequest& r) {
   }
   // As many thread blocks as run at once: each takes its weights once.
   const std::int64_t shares = r.many_shares > 0 ? r.many_shares : std::max(1, r.processors / r.blocks);
-  return MhcProductPlan{false, 0, static_cast<int>(std::min(shares, ceil_div(r.rows, kManyTokens)))};
-}
-
-bool mhc_product_first(MhcKernelForm form, std::int64_t rows, const MhcShape& shape, int processors) {
-  if ((form != MhcKernelForm::pre && form != MhcKernelForm::fused) || rows < kProductFirstRows) return false;
-  const double busy = static_cast<double>(shape.clusters) * shape.cluster / processors;
-  return busy < (form == MhcKernelForm::pre ? kBusyPre : kBusyFused);
+  return MhcProductPlan{false, 0, static_cast<int>(std::min(shares, ceil_div(r.rows, kStageTokens)))};
 }
 
 }  // namespace batchproof::cuda

@@ -18,11 +18,6 @@ constexpr int kProductParts = 8;  // of a block of the reduction: 128 columns of
 constexpr int kFewWarps = 4;
 constexpr std::int64_t kFewRowsMost = 1024;  // beyond, sums of every part would be many bytes
 
-// Stages of the kernel for many rows: the streams of so many tokens, a block of the reduction.
-constexpr int kManyTokens = 16;
-constexpr int kManyStages = 6;
-constexpr int kManyStageBytes = kManyTokens * 4 * kMhcColumns * 2;
-
 struct MhcProductPlan {
   // A thread block has one part of the reduction and `tokens` tokens, and writes the part's sums. Else it has one block
   // of the reduction and one of `shares` shares of the tokens, and writes the block's sums.
@@ -51,10 +46,6 @@ struct MhcProductRequest {
 // Nothing where what was asked for is no plan: few_tokens is 32 or a multiple of 64, and is for up to kFewRowsMost
 // rows.
 std::optional<MhcProductPlan> choose_mhc_product(const MhcProductRequest& request);
-
-// Whether many rows are faster by the product and the rest behind it than by the cluster kernel of this shape, which
-// leaves processors without a cluster where one does not divide a group of them (H = 5120: clusters of 10).
-bool mhc_product_first(MhcKernelForm form, std::int64_t rows, const MhcShape& shape, int processors);
 
 }  // namespace batchproof::cuda
 

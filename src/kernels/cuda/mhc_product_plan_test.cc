@@ -27,7 +27,7 @@ void expect_sound(const MhcProductRequest& r, const MhcProductPlan& p) {
     EXPECT_EQ(p.partials(r.blocks), p.group() * r.blocks) << text;
   } else {
     EXPECT_GE(p.shares, 1) << text;
-    EXPECT_LE(p.shares, ceil_div(r.rows, kManyTokens)) << text << ": a thread block without tokens";
+    EXPECT_LE(p.shares, ceil_div(r.rows, kStageTokens)) << text << ": a thread block without tokens";
     EXPECT_EQ(p.partials(r.blocks), r.blocks) << text;
     EXPECT_EQ(p.group(), 1) << text;
   }
@@ -71,25 +71,6 @@ TEST(MhcProductPlan, AMeasurementGetsWhatItAsksForOrNothing) {
   r = request(50, 16);
   r.many_shares = 100;
   EXPECT_EQ(choose_mhc_product(r)->shares, 4) << "as many as there are stages";
-}
-
-// A shape of whose processors this many are in clusters.
-MhcShape busy(int clusters, int cluster) {
-  MhcShape s{};
-  s.clusters = clusters;
-  s.cluster = cluster;
-  return s;
-}
-
-TEST(MhcProductFirst, WhereClustersLeaveProcessorsOutAndRowsAreMany) {
-  const MhcShape h4096 = busy(15, 8), h7168 = busy(8, 14), h5120 = busy(8, 10);
-  EXPECT_FALSE(mhc_product_first(MhcKernelForm::pre, 8192, h4096, 132));
-  EXPECT_TRUE(mhc_product_first(MhcKernelForm::pre, 8192, h7168, 132));
-  EXPECT_FALSE(mhc_product_first(MhcKernelForm::fused, 8192, h7168, 132));
-  EXPECT_TRUE(mhc_product_first(MhcKernelForm::fused, 8192, h5120, 132));
-  EXPECT_FALSE(mhc_product_first(MhcKernelForm::fused, 2048, h5120, 132));
-  EXPECT_FALSE(mhc_product_first(MhcKernelForm::broadcast, 8192, h5120, 132));
-  EXPECT_FALSE(mhc_product_first(MhcKernelForm::head, 8192, h5120, 132));
 }
 
 }  // namespace

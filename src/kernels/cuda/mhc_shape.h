@@ -15,6 +15,7 @@ namespace batchproof::cuda {
 
 constexpr int kMhcColumns = 256;     // columns of every stream in one block of the reduction
 constexpr int kMhcTokens = 8;        // of a tile: those of one tensor-core instruction
+constexpr int kStageTokens = 16;     // of a stage (mhc_stage.cuh)
 constexpr int kMhcSquare = 24;       // where the square sum is among them
 constexpr int kMhcSumStride = 28;    // floats of a token's partial sums: 24 mixes, the square sum, padding
 constexpr int kMhcClusterMost = 16;  // thread blocks of a cluster

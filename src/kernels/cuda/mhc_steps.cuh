@@ -186,6 +186,12 @@ __device__ inline void canonical_columns(uint4 (&stream)[kStreams]) {
   }
 }
 
+__device__ inline uint4 canonical_of(const uint4& v) {
+  uint4 one[1] = {v};
+  canonical_columns<1>(one);
+  return one[0];
+}
+
 // A lane's columns from h on to residual_out. Broadcast: the four streams are the embedding.
 template <int kStreams>
 __device__ inline void write_streams(const MhcLaunch& g, const uint4 (&stream)[kStreams], std::int64_t token, int h,

@@ -54,6 +54,17 @@ __device__ inline void barrier_wait(std::uint32_t barrier, std::uint32_t parity)
       : "memory");
 }
 
+// Whether it is there already, the same for all lanes of the warp.
+__device__ inline bool barrier_test(std::uint32_t barrier, std::uint32_t parity) {
+  std::uint32_t done;
+  asm volatile(
+      "{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\nselp.u32 %0, 1, 0, done;\n}\n"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return __all_sync(0xFFFFFFFFu, done);
+}
+
 // ---- bulk tensor copies ---------------------------------------------------------------------------------------------
 
 __device__ inline void tensor_map_prefetch(const void* map) {
@@ -62,6 +73,7 @@ __device__ inline void tensor_map_prefetch(const void* map) {
 
 // Eviction hints for the L2, as the copy engine takes them (the encoded policies that `createpolicy.fractional` gives).
 constexpr std::uint64_t kEvictFirst = 0x12F0000000000000u;
+constexpr std::uint64_t kEvictNormal = 0x1000000000000000u;
 constexpr std::uint64_t kEvictLast = 0x14F0000000000000u;
 
 __device__ inline void tensor_load(std::uint32_t to, const void* map, std::int32_t x, std::int32_t y, std::int32_t z,
@@ -105,6 +117,12 @@ __device__ inline void tensor_store(const void* map, std::int32_t x, std::int32_
                "r"(from)
                : "memory");
 }
+__device__ inline void tensor_store(const void* map, std::int32_t x, std::int32_t y, std::int32_t z, std::int32_t w,
+                                    std::uint32_t from) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(map), "r"(x),
+               "r"(y), "r"(z), "r"(w), "r"(from)
+               : "memory");
+}
 __device__ inline void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // Until at most `kPending` of this thread's groups still read shared memory.
 template <int kPending>
@@ -112,8 +130,37 @@ __device__ inline void bulk_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
+// Until at most `kPending` of this thread's groups are still under way.
+template <int kPending>
+__device__ inline void bulk_wait() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
 // Orders ordinary writes to shared memory before the copy engine's and the tensor core's accesses.
 __device__ inline void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// The same for global memory, in both directions: what another thread has made visible is read by the copy engine, what
+// the copy engine has written is made visible.
+__device__ inline void fence_async_proxy_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
+// ---- counters in global memory, between thread blocks ---------------------------------------------------------------
+
+// What this thread has written or seen written is visible to whoever acquires the sum.
+__device__ inline void add_release(std::uint32_t* to, std::uint32_t v) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory");
+}
+__device__ inline std::uint32_t load_acquire(const std::uint32_t* from) {
+  std::uint32_t v;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
+  return v;
+}
+
+// Orders nothing.
+__device__ inline std::uint32_t load_relaxed(const std::uint32_t* from) {
+  std::uint32_t v;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
+  return v;
+}
 
 // ---- clusters and launches ------------------------------------------------------------------------------------------
 
