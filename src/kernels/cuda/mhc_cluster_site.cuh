@@ -36,8 +36,8 @@ __device__ inline void copy_in(std::uint32_t to, const void* from, std::uint32_t
 __device__ inline void copy_in(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier,
                                std::uint64_t hint) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
-          to),
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(to),
       "l"(from), "r"(bytes), "r"(barrier), "l"(hint)
       : "memory");
 }
