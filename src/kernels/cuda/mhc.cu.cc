@@ -309,7 +309,7 @@ Result<void> cuda_mhc(const CudaMhcCall& c, const CudaMhcOptions& options) {
   const bool automatic = options.path == CudaMhcPath::automatic;
   if (automatic || options.path == CudaMhcPath::relay) {
     const auto relay = relay_of(form, g, options, processors, *device);
-    if (relay && (!automatic || mhc_relay_pays(g.rows, g.blocks))) {
+    if (relay && (!automatic || mhc_relay_pays(g.rows, g.blocks, options.dependent))) {
       if (auto error = check_workspace(call)) return tl::unexpected<Error>(*error);
       return run_relay(form, g, *relay, stream);
     }

@@ -22,7 +22,9 @@ std::optional<MhcProductPlan> choose_mhc_product(const MhcProductRequest& r) {
       return kProductParts * r.blocks * ceil_div(r.rows, tokens) <= 4 * std::int64_t{r.processors};
     };
     int tokens = r.rows * r.blocks <= kOneTileSums ? kTile : 2 * kTile;
-    while (tokens < kFewTokensMost && !all_at_once(tokens)) tokens *= 2;
+    // Not where the last of larger tiles would be half empty: that costs more than a second round.
+    const auto fills = [&](int tile) { return ceil_div(r.rows, tile) * tile - r.rows < r.rows / 4; };
+    while (tokens < kFewTokensMost && !all_at_once(tokens) && fills(2 * tokens)) tokens *= 2;
     if (r.few_tokens > 0) tokens = r.few_tokens;
     if (r.rows > kFewRowsMost || (tokens != kTile && tokens % (2 * kTile) != 0)) return std::nullopt;
     return MhcProductPlan{true, tokens, 0};

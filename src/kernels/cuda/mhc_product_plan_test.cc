@@ -51,6 +51,8 @@ TEST(MhcProductPlan, FewRowsLeavePartsAndManyLeaveBlocks) {
   EXPECT_EQ(choose_mhc_product(request(256, 16))->tokens, 64);
   EXPECT_EQ(choose_mhc_product(request(256, 28))->tokens, 128);
   EXPECT_EQ(choose_mhc_product(request(512, 28))->tokens, 256);
+  EXPECT_EQ(choose_mhc_product(request(129, 28))->tokens, 64) << "a tile of 128 with one token";
+  EXPECT_EQ(choose_mhc_product(request(192, 28))->tokens, 64);
   EXPECT_TRUE(choose_mhc_product(request(1024, 16))->few);
   EXPECT_FALSE(choose_mhc_product(request(1025, 16))->few);
   EXPECT_FALSE(choose_mhc_product(request(1024, 28))->few);

@@ -11,7 +11,10 @@ namespace {
 // Measured (bench/records/README.md). Fewer stages ahead and thread blocks wait for one another; more, and the L2 has
 // lost what is read again.
 constexpr int kAheadPre = 5, kAheadFused = 6;
-constexpr std::int64_t kRowBlocksLeast = 8192;  // about four stages a thread block on 132 processors
+// Rows times blocks of the reduction: about two and a half stages a thread block on 132 processors, and four, since a
+// dependent launch of the cluster kernel starts before the kernel in front of it ends.
+constexpr std::int64_t kSumsLeast = 5120, kSumsLeastDependent = 8192;
+constexpr int kBlocksLeast = 16;  // fewer were not measured: finish warps without a block of a token have nothing to do
 
 }  // namespace
 
@@ -24,7 +27,9 @@ std::optional<MhcRelayPlan> choose_mhc_relay(const MhcRelayRequest& r) {
                       std::max(ahead, kRelayAheadLeast)};
 }
 
-bool mhc_relay_pays(std::int64_t rows, int blocks) { return rows * blocks >= kRowBlocksLeast; }
+bool mhc_relay_pays(std::int64_t rows, int blocks, bool dependent) {
+  return blocks >= kBlocksLeast && rows * blocks >= (dependent ? kSumsLeastDependent : kSumsLeast);
+}
 
 MhcRelayFloats mhc_relay_floats(std::int64_t rows, std::int64_t blocks) {
   return {rows * blocks * kRelaySumFloats, ceil_div(rows, kStageTokens)};

@@ -37,8 +37,8 @@ struct MhcRelayRequest {
 // than processors.
 std::optional<MhcRelayPlan> choose_mhc_relay(const MhcRelayRequest& request);
 
-// Whether there are rows enough for it to be faster than the cluster kernel.
-bool mhc_relay_pays(std::int64_t rows, int blocks);
+// Whether there are rows enough for it to be faster than the cluster kernel, launched plainly or as a dependent one.
+bool mhc_relay_pays(std::int64_t rows, int blocks, bool dependent);
 
 // Floats of the workspace, in the order in which they lie there.
 struct MhcRelayFloats {

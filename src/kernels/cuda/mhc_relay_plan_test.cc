@@ -63,10 +63,13 @@ TEST(MhcRelayPlan, NothingWhereItDoesNotFit) {
 }
 
 TEST(MhcRelayPlan, PaysFromAFewStagesAThreadBlockOn) {
-  EXPECT_FALSE(mhc_relay_pays(256, 16));
-  EXPECT_TRUE(mhc_relay_pays(512, 16));
-  EXPECT_FALSE(mhc_relay_pays(256, 28));
-  EXPECT_TRUE(mhc_relay_pays(512, 20));
+  EXPECT_FALSE(mhc_relay_pays(256, 16, false));
+  EXPECT_TRUE(mhc_relay_pays(512, 16, false));
+  EXPECT_TRUE(mhc_relay_pays(256, 20, false));
+  EXPECT_FALSE(mhc_relay_pays(128, 28, false));
+  EXPECT_FALSE(mhc_relay_pays(256, 28, true)) << "a dependent launch of clusters was faster";
+  EXPECT_TRUE(mhc_relay_pays(512, 28, true));
+  EXPECT_FALSE(mhc_relay_pays(100000, 8, false)) << "not measured";
 }
 
 TEST(MhcRelayPlan, SumsOfATokenAreWholeLines) {
