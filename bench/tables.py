@@ -114,9 +114,42 @@ def mhc(record):
     return by_rows(record, "mhc", lambda r: (r["op"], r["H"]), lambda c: f"{c[0]}, {c[1]}", cell) + row_0(record, "mhc")
 
 
+def mhc_peer(record):
+    """Times of the public prenorm product by (H, M), measured beside this record; none where there are none."""
+    for path in (ROOT / "bench/records/peers").glob("*.json"):
+        peer = json.loads(path.read_text())
+        if peer["beside_commit"] == record["commit"]:
+            return {(r["H"], r["M"]): r["us"] for r in peer["mhc_product"]}
+    return {}
+
+
 def mhc_product(record):
-    return by_rows(record, "mhc_product", lambda r: r["H"], lambda h: f"H = {h}",
-                   lambda r: f"{r['us']:.2f} / {r['dependent_us']:.2f} ({r['us'] / r['floor_us']:.2f})") + row_0(record, "mhc_product")
+    peer = mhc_peer(record)
+
+    def cell(r):
+        beside = f"; {r['us'] / peer[r['H'], r['M']]:.2f}" if (r["H"], r["M"]) in peer else ""
+        return f"{r['us']:.2f} / {r['dependent_us']:.2f} ({r['us'] / r['floor_us']:.2f}{beside})"
+
+    return by_rows(record, "mhc_product", lambda r: r["H"], lambda h: f"H = {h}", cell) + row_0(record, "mhc_product")
+
+
+def mhc_summary(record):
+    """The fused operator and the product of every H, for the README."""
+    peer = mhc_peer(record)
+    fused = {(r["H"], r["M"]): r for r in record["mhc"]["rows"] if r["op"] == "mhc_fused_post_pre"}
+    product = {(r["H"], r["M"]): r for r in record["mhc_product"]["rows"]}
+    hiddens = sorted({h for h, _ in fused})
+    text = [where(record), "", "| M | " + " | ".join(f"fused, {h}" for h in hiddens) + " | " +
+            " | ".join(f"product, {h}" for h in hiddens) + " |", "| --- |" + " --- |" * (2 * len(hiddens))]
+    for m in sorted({m for _, m in fused}):
+        cells = [f"{fused[h, m]['us']:.1f} ({fused[h, m]['floor_us'] / fused[h, m]['us']:.2f}; "
+                 f"{fused[h, m]['us'] / fused[h, m]['fast_us']:.2f})" for h in hiddens]
+        for h in hiddens:
+            us = product[h, m]["us"]
+            cost = f"; {100 * (us / peer[h, m] - 1):+.0f} %" if (h, m) in peer else ""
+            cells.append(f"{us:.2f} ({product[h, m]['floor_us'] / us:.2f}{cost})")
+        text.append(f"| {m} | " + " | ".join(cells) + " |")
+    return text
 
 
 def newest():
@@ -126,7 +159,7 @@ def newest():
 
 def main():
     record = newest()
-    made = {f.__name__: f(record) for f in (summary, matmul, parts, rms_norm, mhc, mhc_product, rules)}
+    made = {f.__name__: f(record) for f in (summary, matmul, parts, rms_norm, mhc, mhc_product, mhc_summary, rules)}
     stale = []
     for name in FILES:
         path = ROOT / name
