@@ -18,6 +18,7 @@ constexpr int kRelaySumFloats = 32;   // of a token and a block: 25 sums and pad
 // Stages in shared memory. Thread blocks may be so many stages apart that one waits for another's before its own next.
 constexpr int kRelaySlots = 3;
 constexpr int kRelayAheadLeast = kRelaySlots + 1;
+constexpr int kRelayStored = 4;  // stages whose sums are stored and that are not said to be complete, most
 
 struct MhcRelayPlan {
   int shares;  // of the tokens; each has a thread block for each block of the reduction, all of which run at once

@@ -15,7 +15,7 @@ using namespace stage;  // NOLINT(google-build-using-namespace)
 constexpr int kThreads = 640;
 constexpr int kPosts = 4, kSides = 4, kFinishers = 8, kMergers = 4;  // warps, the last of them product warps
 constexpr int kSlots = kRelaySlots;
-constexpr int kStored = 4;                // stages whose sums are stored and that are not said to be complete
+constexpr int kStored = kRelayStored;
 constexpr int kRing = 3;                  // tokens under way to their collapse
 constexpr int kChunks = 3;                // of the streams of such tokens, in shared memory
 constexpr int kChunkBlocks = kFinishers;  // blocks of the reduction that a chunk has, one a finish warp
