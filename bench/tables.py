@@ -136,20 +136,19 @@ def mhc_product(record):
 def mhc_summary(record):
     """The fused operator and the product of every H, for the README."""
     peer = mhc_peer(record)
-    fused = {(r["H"], r["M"]): r for r in record["mhc"]["rows"] if r["op"] == "mhc_fused_post_pre"}
-    product = {(r["H"], r["M"]): r for r in record["mhc_product"]["rows"]}
-    hiddens = sorted({h for h, _ in fused})
-    text = [where(record), "", "| M | " + " | ".join(f"fused, {h}" for h in hiddens) + " | " +
-            " | ".join(f"product, {h}" for h in hiddens) + " |", "| --- |" + " --- |" * (2 * len(hiddens))]
-    for m in sorted({m for _, m in fused}):
-        cells = [f"{fused[h, m]['us']:.1f} ({fused[h, m]['floor_us'] / fused[h, m]['us']:.2f}; "
-                 f"{fused[h, m]['us'] / fused[h, m]['fast_us']:.2f})" for h in hiddens]
-        for h in hiddens:
-            us = product[h, m]["us"]
-            cost = f"; {100 * (us / peer[h, m] - 1):+.0f} %" if (h, m) in peer else ""
-            cells.append(f"{us:.2f} ({product[h, m]['floor_us'] / us:.2f}{cost})")
-        text.append(f"| {m} | " + " | ".join(cells) + " |")
-    return text
+
+    def cell(r):
+        of_floor = r["floor_us"] / r["us"]
+        if r["kind"] == "fused":
+            return f"{r['us']:.1f} ({of_floor:.2f}; {r['us'] / r['fast_us']:.2f})"
+        cost = f"; {100 * (r['us'] / peer[r['H'], r['M']] - 1):+.0f} %" if (r["H"], r["M"]) in peer else ""
+        return f"{r['us']:.2f} ({of_floor:.2f}{cost})"
+
+    fused = [r for r in record.get("mhc", {"rows": []})["rows"] if r["op"] == "mhc_fused_post_pre"]
+    product = record.get("mhc_product", {"rows": []})["rows"]
+    rows = [{**r, "kind": kind} for kind, some in (("fused", fused), ("product", product)) for r in some]
+    return by_rows(record, "mhc", lambda r: (r["kind"], r["H"]), lambda c: f"{c[0]}, {c[1]}", cell,
+                   sorted(rows, key=lambda r: (r["kind"], r["H"])))
 
 
 def newest():

@@ -91,22 +91,21 @@ MhcLaunch launch_of(const CudaMhcCall& c, bool reversed) {
   return g;
 }
 
-// Clusters that the current device holds at once; 0: none. Asked once for each key: the driver computes it anew.
-template <class Key, class Ask>
-int capacity(const Key& key, const Ask& ask) {
+// Clusters that the current device holds at once; 0: none. Asked once for each shape of a thread block.
+int capacity(MhcKernelForm form, const MhcShape& shape, int blocks) {
   static std::mutex mutex;
-  static std::map<std::pair<int, Key>, int> known;
+  static std::map<std::tuple<int, MhcKernelForm, int, int, int>, int> known;
   int device = 0;
   cudaGetDevice(&device);
   const std::lock_guard<std::mutex> lock(mutex);
-  const std::pair<int, Key> on_device(device, key);
-  if (const auto found = known.find(on_device); found != known.end()) return found->second;
+  const auto key = std::tuple(device, form, shape.cluster, shape.slots, blocks);
+  if (const auto found = known.find(key); found != known.end()) return found->second;
   int clusters = 0;
-  if (ask(&clusters) != cudaSuccess) {
+  if (mhc_cluster_capacity(form, shape, blocks, &clusters) != cudaSuccess) {
     cudaGetLastError();
     clusters = 0;
   }
-  return known[on_device] = clusters;
+  return known[key] = clusters;
 }
 
 // Nothing where the device cannot run the cluster kernel.
@@ -122,10 +121,7 @@ std::optional<MhcShape> shape_of(MhcKernelForm form, const MhcLaunch& g, const C
   r.cluster = options.cluster;
   r.slots = options.slots;
   r.lag = options.lag;
-  r.capacity = [&](const MhcShape& s) {
-    return capacity(std::tuple(form, s.cluster, s.slots, g.blocks),
-                    [&](int* clusters) { return mhc_cluster_capacity(form, s, g.blocks, clusters); });
-  };
+  r.capacity = [&](const MhcShape& s) { return capacity(form, s, g.blocks); };
   return choose_mhc_shape(r);
 }
 

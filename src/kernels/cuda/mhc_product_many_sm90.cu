@@ -26,21 +26,12 @@ constexpr int kSumBuffers = 2;
 constexpr int kSumFours = kMhcSumStride / 4;
 constexpr int kSummed = 1, kWeighed = kSummed + kSumBuffers;  // named barriers: a buffer's sums, the weights are there
 constexpr int kWeighers = 32 * (kProducts + 1);
-// Stages that are asked for before the weights have come; more of them would be in the weights' way.
-constexpr int kEarly = 2;
 
 struct Memory {
   char stage[kStages][4 * kStreamBytes];  // at a multiple of 1024
   float sums[kSumBuffers][kProductParts][kPartFloats];
   std::uint64_t full[kStages], empty[kStages];
   std::uint64_t merged[kSumBuffers];
-};
-
-// Stages of 16 tokens, one after the other.
-struct Walk {
-  int block;
-  int first, stages;  // of the first stage's place among all
-  __device__ std::int64_t row(int i) const { return static_cast<std::int64_t>(first + i) * kTokens; }
 };
 
 __device__ __forceinline__ void multiply_part(const MhcLaunch& g, const Walk& w, Memory& m, int part, int lane) {
@@ -128,17 +119,12 @@ __device__ __forceinline__ void merge_stages(const MhcLaunch& g, const Walk& w, 
   }
 }
 
-// blockIdx.x: the block of the reduction; shares of the stages over blockIdx.y.
 __global__ void __launch_bounds__(kThreads, 1)
     mhc_product_many_kernel(const __grid_constant__ MhcLaunch g, const __grid_constant__ CUtensorMap streams) {
   extern __shared__ __align__(1024) char memory[];
-  Memory& m = *reinterpret_cast<Memory*>(memory + (1024 - shared_address(memory) % 1024) % 1024);
+  auto& m = aligned<Memory>(memory);
   const int warp = warp_index(), lane = threadIdx.x % 32;
-  const std::int64_t all = (g.rows + kTokens - 1) / kTokens;
-  Walk w;
-  w.block = static_cast<int>(blockIdx.x);
-  w.first = static_cast<int>(all * blockIdx.y / gridDim.y);
-  w.stages = static_cast<int>(all * (blockIdx.y + 1) / gridDim.y) - w.first;
+  const Walk w = walk_of(g.rows);
   if (warp == kProducts) {
     if (lane < kStages) {
       barrier_init(shared_address(&m.full[lane]), 1);
@@ -168,7 +154,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 cudaError_t launch_mhc_product_many(const MhcLaunch& g, const CUtensorMap& streams, const MhcProductPlan& plan,
                                     bool dependent, cudaStream_t stream) {
-  constexpr int kBytes = sizeof(Memory) + 1024;
+  constexpr int kBytes = sizeof(Memory) + kAlignment;
   if (const cudaError_t status =
           cudaFuncSetAttribute(mhc_product_many_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
       status != cudaSuccess)

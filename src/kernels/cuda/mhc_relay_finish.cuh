@@ -23,7 +23,7 @@ __device__ __forceinline__ float merge_squares(const MhcLaunch& g, const float* 
 
 // Every eighth block of a token's u, from this warp's own on.
 template <bool kPost>
-__device__ __forceinline__ void norm_token(const MhcLaunch& g, const Walk& w, Memory<kPost>& m, int n, int slot,
+__device__ __forceinline__ void norm_token(const MhcLaunch& g, const Share& w, Memory<kPost>& m, int n, int slot,
                                            float factor, int warp, int lane) {
   static_assert(kChunkBlocks == 8);
   const int column = warp * kMhcColumns + lane * 8;
@@ -38,7 +38,7 @@ __device__ __forceinline__ void norm_token(const MhcLaunch& g, const Walk& w, Me
 
 // One lane.
 template <bool kPost>
-__device__ __forceinline__ void bring_tokens(const MhcLaunch& g, const Walk& w, Memory<kPost>& m,
+__device__ __forceinline__ void bring_tokens(const MhcLaunch& g, const Share& w, Memory<kPost>& m,
                                              const std::uint16_t* streams, std::int64_t streams_row,
                                              std::int64_t streams_step, const std::uint32_t* complete) {
   using P = Plan<kPost>;
@@ -81,7 +81,7 @@ __device__ __forceinline__ void bring_tokens(const MhcLaunch& g, const Walk& w, 
 }
 
 template <bool kPost>
-__device__ __forceinline__ void own_tokens(const MhcLaunch& g, const Walk& w, Memory<kPost>& m, int lane) {
+__device__ __forceinline__ void own_tokens(const MhcLaunch& g, const Share& w, Memory<kPost>& m, int lane) {
   const float scale = mix_scale(g, 24, lane), base = mix_base(g, 24, lane);
   const int tokens = w.tokens();
   cluster::Turn token;
@@ -116,7 +116,8 @@ __device__ __forceinline__ void own_tokens(const MhcLaunch& g, const Walk& w, Me
 
 // kPlain: neither the delayed form nor a mean.
 template <bool kPost, bool kPlain>
-__device__ __forceinline__ void finish_tokens(const MhcLaunch& g, const Walk& w, Memory<kPost>& m, int warp, int lane) {
+__device__ __forceinline__ void finish_tokens(const MhcLaunch& g, const Share& w, Memory<kPost>& m, int warp,
+                                              int lane) {
   using P = Plan<kPost>;
   const bool norm = g.norm_weight != nullptr;
   const int tokens = w.tokens();

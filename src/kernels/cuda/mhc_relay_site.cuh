@@ -25,8 +25,6 @@ constexpr int kPostFloats = 20;  // of a token: post[4], comb[16]
 // Named barriers: weights are there; the finish warps among themselves; the product warps among themselves, sums are
 // complete and merged.
 constexpr int kWeighed = 1, kNormed = 2, kSummed = 3, kMerged = 4;
-// Stages that are asked for before the weights are there; more of them would be in the weights' way.
-constexpr int kEarly = 2;
 
 template <bool kPost>
 struct Plan {
@@ -61,11 +59,10 @@ struct Memory {
   std::uint64_t squared[P::kNormSlots], collapsed[P::kNormSlots], normed[P::kNormSlots];
 };
 
-struct Walk {
-  int block, blocks;
-  int first, stages;  // of the first stage's place among all
+// A walk, and what finishing needs to know of it.
+struct Share : Walk {
+  int blocks;  // of the reduction: thread blocks that walk alike
   std::int64_t rows;
-  __device__ std::int64_t row(int i) const { return static_cast<std::int64_t>(first + i) * kTokens; }
   __device__ int tokens(int i) const {
     return static_cast<int>(min(static_cast<std::int64_t>(kTokens), rows - row(i)));
   }

@@ -32,22 +32,18 @@ namespace {
 
 using namespace relay;  // NOLINT(google-build-using-namespace)
 
-// blockIdx.x: the block of the reduction; shares of the stages over blockIdx.y.
 template <bool kPost>
 __global__ void __launch_bounds__(kThreads, 1)
     mhc_relay_kernel(const __grid_constant__ MhcLaunch g, const __grid_constant__ MhcRelayMaps maps,
                      std::uint32_t* complete, int ahead) {
   using P = Plan<kPost>;
   extern __shared__ __align__(1024) char memory[];
-  auto& m = *reinterpret_cast<Memory<kPost>*>(memory + (1024 - shared_address(memory) % 1024) % 1024);
+  auto& m = aligned<Memory<kPost>>(memory);
   const int warp = warp_index(), lane = threadIdx.x % 32;
-  const std::int64_t all = (g.rows + kTokens - 1) / kTokens;
-  Walk w;
-  w.block = static_cast<int>(blockIdx.x);
+  Share w;
   w.blocks = static_cast<int>(gridDim.x);
   w.rows = g.rows;
-  w.first = static_cast<int>(all * blockIdx.y / gridDim.y);
-  w.stages = static_cast<int>(all * (blockIdx.y + 1) / gridDim.y) - w.first;
+  static_cast<Walk&>(w) = walk_of(g.rows);
   if (threadIdx.x == 0) {
     const auto init = [](std::uint64_t* barriers, int count, std::uint32_t arrivals) {
       for (int i = 0; i < count; ++i) barrier_init(shared_address(barriers + i), arrivals);
@@ -117,7 +113,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <bool kPost>
 cudaError_t launch(const MhcLaunch& g, const MhcRelayMaps& maps, const MhcRelayPlan& plan, std::uint32_t* complete,
                    cudaStream_t stream) {
-  constexpr int kBytes = sizeof(Memory<kPost>) + 1024;
+  constexpr int kBytes = sizeof(Memory<kPost>) + kAlignment;
   static_assert(kBytes <= 232448);
   const auto kernel = mhc_relay_kernel<kPost>;
   if (const cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);

@@ -13,7 +13,7 @@ namespace batchproof::cuda::relay {
 //
 // Without post a slot is free when it is multiplied; with post when it is stored as well.
 template <bool kPost>
-__device__ __forceinline__ void bring_stages(const Walk& w, Memory<kPost>& m, const MhcRelayMaps& maps, int ahead) {
+__device__ __forceinline__ void bring_stages(const Share& w, Memory<kPost>& m, const MhcRelayMaps& maps, int ahead) {
   using P = Plan<kPost>;
   const bool chosen = cluster::one_lane();
   const auto bring_streams = [&](int i, int slot) {
@@ -64,7 +64,7 @@ __device__ __forceinline__ void bring_stages(const Walk& w, Memory<kPost>& m, co
 }
 
 // A warp has every fourth token of a stage; lane c < 20 brings coefficient c of them, a stage ahead.
-__device__ __forceinline__ void post_stages(const MhcLaunch& g, const Walk& w, Memory<true>& m, int warp, int lane) {
+__device__ __forceinline__ void post_stages(const MhcLaunch& g, const Share& w, Memory<true>& m, int warp, int lane) {
   using P = Plan<true>;
   constexpr int kMine = kTokens / kPosts;
   const bool inside = w.block * kMhcColumns + lane * 8 < g.hidden;
@@ -112,7 +112,7 @@ __device__ __forceinline__ void post_stages(const MhcLaunch& g, const Walk& w, M
 
 // A stage's parts merge, to memory: four sums of a token a thread.
 template <bool kPost>
-__device__ __forceinline__ void merge_stage(const MhcLaunch& g, const Walk& w, const Memory<kPost>& m, int i, int k) {
+__device__ __forceinline__ void merge_stage(const MhcLaunch& g, const Share& w, const Memory<kPost>& m, int i, int k) {
   static_assert(kMergers * 32 == kTokens * kSumFours);
   const int t = k / kSumFours, four = k % kSumFours;
   const float* const from = m.sums[0] + t * kMhcSumStride + min(four * 4, kMhcSquare);
@@ -127,7 +127,7 @@ __device__ __forceinline__ void merge_stage(const MhcLaunch& g, const Walk& w, c
 }
 
 template <bool kPost>
-__device__ __forceinline__ void multiply_stages(const MhcLaunch& g, const Walk& w, Memory<kPost>& m, int warp,
+__device__ __forceinline__ void multiply_stages(const MhcLaunch& g, const Share& w, Memory<kPost>& m, int warp,
                                                 int lane) {
   using P = Plan<kPost>;
   PartWeights a[P::kMine];
@@ -181,9 +181,10 @@ __device__ __forceinline__ void multiply_stages(const MhcLaunch& g, const Walk& 
     }
   }
 }
+
 // Says of every stage that its sums, and its streams where they are written, are there. One lane.
 template <bool kPost>
-__device__ __forceinline__ void say_complete(const Walk& w, Memory<kPost>& m, std::uint32_t* complete) {
+__device__ __forceinline__ void say_complete(const Share& w, Memory<kPost>& m, std::uint32_t* complete) {
   cluster::Turn turn;
   for (int i = 0; i < w.stages; ++i, turn.next(kStored)) {
     barrier_wait(shared_address(&m.stored[turn.at]), turn.parity);

@@ -14,6 +14,32 @@ namespace batchproof::cuda::stage {
 constexpr int kTokens = kStageTokens, kTiles = kTokens / kMhcTokens;
 constexpr int kStreamBytes = kTokens * 4 * 128;  // from a stream to the next
 
+// Stages that are asked for before the weights are in registers; more of them would be in the weights' way.
+constexpr int kEarly = 2;
+
+// What a thread block has: a block of the reduction (blockIdx.x) and a share of the stages (blockIdx.y), one after the
+// other.
+struct Walk {
+  int block;
+  int first, stages;  // of the first stage's place among all
+  __device__ std::int64_t row(int i) const { return static_cast<std::int64_t>(first + i) * kTokens; }
+};
+__device__ __forceinline__ Walk walk_of(std::int64_t rows) {
+  const std::int64_t all = (rows + kTokens - 1) / kTokens;
+  Walk w;
+  w.block = static_cast<int>(blockIdx.x);
+  w.first = static_cast<int>(all * blockIdx.y / gridDim.y);
+  w.stages = static_cast<int>(all * (blockIdx.y + 1) / gridDim.y) - w.first;
+  return w;
+}
+
+// A thread block's memory, at a multiple of 1024 as the swizzle needs it: kAlignment more bytes are asked for.
+constexpr int kAlignment = 1024;
+template <class Memory>
+__device__ __forceinline__ Memory& aligned(char* memory) {
+  return *reinterpret_cast<Memory*>(memory + (kAlignment - shared_address(memory) % kAlignment) % kAlignment);
+}
+
 // Where eight columns of a token are: those from 64 * group + 8 * eight on.
 __device__ __forceinline__ int offset_of(int stream, int token, int group, int eight) {
   return stream * kStreamBytes + (token * 4 + group) * 128 + (eight ^ (token % 2 * 4 + group)) * 16;

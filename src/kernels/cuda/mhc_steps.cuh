@@ -305,18 +305,17 @@ struct MhcSums {
     const std::uint32_t tokens[4] = {b0, 0, b1, 0};
     mma_bf16(square, tokens, b0, b1);
   }
-  // Into the rows of the tokens, `stride` floats apart; of the first `tokens` of them.
-  __device__ void store(float* to, std::int64_t stride, int tokens, int lane) const {
+  // Into the rows of the tokens, kMhcSumStride floats each.
+  __device__ void store(float* to, int lane) const {
     const int r = lane / 4, q = lane % 4;
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
 #pragma unroll
       for (int j = 0; j < kMixTiles; ++j)
-        if (2 * q + e < tokens) to[(2 * q + e) * stride + 8 * j + r] = __fadd_rn(mix[j][e], mix[j][2 + e]);
+        to[(2 * q + e) * kMhcSumStride + 8 * j + r] = __fadd_rn(mix[j][e], mix[j][2 + e]);
     }
-    if (q == r / 2 && r < tokens) to[r * stride + kMhcSquare] = r % 2 == 0 ? square[0] : square[1];
+    if (q == r / 2) to[r * kMhcSumStride + kMhcSquare] = r % 2 == 0 ? square[0] : square[1];
   }
-  __device__ void store(float* to, int lane) const { store(to, kMhcSumStride, kMhcTokens, lane); }
 };
 
 // The parts' sums, `step` floats apart, merged.
